@@ -1,0 +1,308 @@
+"""Credit: how much each token contributed. One registry, one small function an estimator.
+
+Every estimator takes columns [B, T] and returns a `Credit`. Those that ask for `values` need a critic and return its
+targets as well; the others return advantages only. Advantages are raw: whitening is a step of its own (masking.py).
+"""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
+from mingce.algorithms.masking import holds_any, keep, masked_sum
+from mingce.algorithms.scan import Packing, discounted_sum, windowed_sum
+from mingce.errors import ColumnError, SettingError, UnknownNameError
+from mingce.ledger import Ledger
+
+
+class Credit(NamedTuple):
+    """What an estimator says of each token; all [B, T] and 0 behind the mask."""
+
+    advantages: Tensor
+    deltas: Tensor | None = None
+    returns: Tensor | None = None
+
+    def columns(self) -> dict[str, Tensor]:
+        """As columns for `Ledger.fill`."""
+        return {name: column for name, column in self._asdict().items() if column is not None}
+
+
+# ── with a critic ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _credit(
+    rewards: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    gamma: float,
+    bootstrap: Tensor | None,
+    accumulate: Callable[[Tensor], Tensor],
+) -> Credit:
+    """TD errors over the chosen tokens, `accumulate`d into advantages; returns are advantages + values."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards, values=values)
+    rewards, full = rewards.to(values.dtype), not holds_any(~mask)
+    values = values if full else keep(values, mask)
+    packing = None if full else Packing.of(mask)
+    if packing is None:
+        deltas, v = rewards - values, values
+        deltas = deltas if full else keep(deltas, mask)
+    else:
+        deltas, v = packing.pack(rewards), packing.pack(values)
+        deltas.sub_(v)
+    deltas[:, :-1].add_(v[:, 1:], alpha=gamma)
+    if bootstrap is not None:
+        one_per_row(mask, "bootstrap_value", bootstrap)
+        count = mask.sum(dim=1)
+        rows = count.nonzero().squeeze(1)
+        deltas[rows, count[rows] - 1] += gamma * bootstrap[rows].to(deltas.dtype)
+    advantages = accumulate(deltas)
+    if packing is not None:
+        deltas, advantages = packing.unpack(deltas), packing.unpack(advantages)
+    return Credit(advantages, deltas, returns=advantages + values)
+
+
+@torch.no_grad()
+def gae(
+    rewards: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Tensor | None = None,
+) -> Credit:
+    """Generalised advantage estimation: δ_t = r_t + γV(s_{t+1}) − V(s_t), A_t = δ_t + γλA_{t+1}, R_t = A_t + V(s_t).
+
+    `bootstrap` [B] is the value after the last chosen token: 0 (or None) for a response that ended, V(s_T) for one
+    that was cut. Slots behind the mask are stepped over.
+    """
+    unit_interval(gamma=gamma, lam=lam)
+    return _credit(rewards, values, response_mask, gamma, bootstrap, lambda d: discounted_sum(d, gamma * lam))
+
+
+def monte_carlo(
+    rewards: Tensor, values: Tensor, response_mask: Tensor, gamma: float = 1.0, bootstrap: Tensor | None = None
+) -> Credit:
+    """GAE with λ = 1: A_t = G_t − V(s_t), the returns are the discounted sums G_t of what came."""
+    return gae(rewards, values, response_mask, gamma, 1.0, bootstrap)
+
+
+def td0(
+    rewards: Tensor, values: Tensor, response_mask: Tensor, gamma: float = 1.0, bootstrap: Tensor | None = None
+) -> Credit:
+    """GAE with λ = 0: A_t = δ_t, the returns are the one-step targets r_t + γV(s_{t+1})."""
+    return gae(rewards, values, response_mask, gamma, 0.0, bootstrap)
+
+
+@torch.no_grad()
+def n_step(
+    rewards: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    gamma: float = 1.0,
+    n: int = 5,
+    bootstrap: Tensor | None = None,
+) -> Credit:
+    """A_t = r_t + … + γ^{n−1}r_{t+n−1} + γ^n V(s_{t+n}) − V(s_t): n rewards, then the critic."""
+    unit_interval(gamma=gamma)
+    at_least(1, n=n)
+    return _credit(rewards, values, response_mask, gamma, bootstrap, lambda d: windowed_sum(d, gamma, n))
+
+
+# ── sharing out the response's reward ──────────────────────────────────────────────────────────────────────────────
+
+
+def _share(rewards: Tensor, mask: Tensor, weights: Tensor) -> Credit:
+    """A_t = w_t·Σr with w summing to 1 in each row, equal shares where all weights are 0."""
+    weights = keep(weights, mask)
+    total = weights.sum(dim=1, keepdim=True)
+    weights = torch.where(total > 0, weights, mask.to(weights.dtype))
+    shares = weights / weights.sum(dim=1, keepdim=True).clamp(min=torch.finfo(weights.dtype).tiny)
+    return Credit(shares * masked_sum(rewards, mask, axis=1)[:, None])
+
+
+@torch.no_grad()
+def uniform(rewards: Tensor, response_mask: Tensor) -> Credit:
+    """Every chosen token gets an equal share of the response's total reward."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    return _share(rewards, mask, torch.ones_like(rewards))
+
+
+@torch.no_grad()
+def last_k(rewards: Tensor, response_mask: Tensor, k: int = 3) -> Credit:
+    """The last k chosen tokens share the total equally; the others get nothing."""
+    at_least(1, k=k)
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    from_the_end = mask.flip(1).cumsum(dim=1).flip(1)  # 1 on the last chosen token
+    return _share(rewards, mask, (from_the_end <= k).to(rewards.dtype))
+
+
+@torch.no_grad()
+def attention(rewards: Tensor, response_mask: Tensor, attention_weights: Tensor) -> Credit:
+    """The total is shared in proportion to the attention that the last token pays to each."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards, attention_weights=attention_weights)
+    negative = mask & (attention_weights < 0)
+    if negative.any():
+        row, token = (int(i) for i in negative.nonzero()[0])
+        raise ColumnError(
+            f"attention_weights must not be negative, but row {row}, token {token} is "
+            f"{attention_weights[row, token].item():g}.",
+            column="attention_weights",
+            row=row,
+            token=token,
+        )
+    return _share(rewards, mask, attention_weights)
+
+
+# ── against the other samples of the same prompt ───────────────────────────────────────────────────────────────────
+
+
+class _Groups(NamedTuple):
+    """Each row's total reward and the statistics of its group. Rows without a chosen token are in no group."""
+
+    total: Tensor  # [B] float64
+    size: Tensor  # [B] rows in the group
+    mean: Tensor  # [B]
+    std: Tensor  # [B] with Bessel's correction; 0 for a group of one and for mere rounding noise
+
+
+def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Groups:
+    total = masked_sum(rewards, mask, axis=1).double()
+    if len(group) != len(total):
+        raise ColumnError(f"group has {len(group)} entries for {len(total)} rows.", column="group")
+    names: list[Any] = group.tolist() if isinstance(group, Tensor) else list(group)
+    numbers: dict[Any, int] = {}
+    index = torch.tensor(
+        [numbers.setdefault(name, len(numbers)) for name in names], dtype=torch.long, device=total.device
+    )
+    weight = mask.any(dim=1).double()
+
+    def per_group(x: Tensor) -> Tensor:
+        return total.new_zeros(len(numbers)).index_add_(0, index, x)[index]
+
+    size = per_group(weight)
+    mean = per_group(total * weight) / size.clamp(min=1)
+    variance = per_group((total - mean).square() * weight) / (size - 1).clamp(min=1)
+    noise = (torch.finfo(torch.float32).eps * per_group(total.abs() * weight) / size.clamp(min=1)).square()
+    return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt())
+
+
+def _spread(row_advantages: Tensor, rewards: Tensor, mask: Tensor) -> Credit:
+    """The same advantage on every chosen token of a row."""
+    return Credit(keep(row_advantages.to(rewards.dtype)[:, None].expand(mask.shape), mask))
+
+
+@torch.no_grad()
+def grpo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any], epsilon: float = 1e-6) -> Credit:
+    """(total − group mean) / (group std + ε). A group of one, or one where all got the same, learns nothing: 0."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    g = _groups(rewards, mask, group)
+    return _spread(torch.where(g.std > 0, (g.total - g.mean) / (g.std + epsilon), 0.0), rewards, mask)
+
+
+@torch.no_grad()
+def dr_grpo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
+    """total − group mean, without the division; goes with loss_agg_mode = seq-mean-token-sum-norm."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    g = _groups(rewards, mask, group)
+    return _spread(torch.where(g.std > 0, g.total - g.mean, 0.0), rewards, mask)
+
+
+@torch.no_grad()
+def rloo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
+    """total − mean of the group's other samples (leave one out); a group of one gets 0."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    g = _groups(rewards, mask, group)
+    others = (g.total - g.mean) * g.size / (g.size - 1).clamp(min=1)
+    return _spread(torch.where(g.std > 0, others, 0.0), rewards, mask)
+
+
+@torch.no_grad()
+def reinforce_plus_plus(rewards: Tensor, response_mask: Tensor, gamma: float = 1.0) -> Credit:
+    """A_t = G_t, the discounted reward from token t on; the whitening that follows takes the baseline off."""
+    unit_interval(gamma=gamma)
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    packing = Packing.of(mask)
+    if packing is None:
+        return Credit(discounted_sum(keep(rewards, mask), gamma))
+    return Credit(packing.unpack(discounted_sum(packing.pack(rewards), gamma)))
+
+
+# ── by name, on a ledger ───────────────────────────────────────────────────────────────────────────────────────────
+
+Estimator = Callable[..., Credit]
+ESTIMATORS: dict[str, Estimator] = {
+    function.__name__: function
+    for function in (
+        gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, reinforce_plus_plus,
+    )
+}  # fmt: skip
+
+
+def estimator(name: str) -> Estimator:
+    """The estimator of that name; an unknown name is an error that offers the nearest."""
+    if name not in ESTIMATORS:
+        raise UnknownNameError("estimator", name, ESTIMATORS)
+    return ESTIMATORS[name]
+
+
+def needs_critic(name: str) -> bool:
+    """Whether the estimator reads values."""
+    return "values" in inspect.signature(estimator(name)).parameters
+
+
+def advantages(ledger: Ledger, name: str = "gae", **settings: Any) -> dict[str, Tensor]:
+    """The credit columns of a ledger by the named estimator.
+
+    Its parameters that are columns come from the ledger, the others from `settings` where they are given; settings
+    that another estimator would use are left aside.
+    """
+    function = estimator(name)
+    arguments: dict[str, Any] = {}
+    for parameter in inspect.signature(function).parameters:
+        if parameter == "group":
+            arguments[parameter] = ledger.row("group")
+        elif parameter in settings:
+            arguments[parameter] = settings[parameter]
+        elif parameter in ("rewards", "values", "response_mask", "attention_weights"):
+            arguments[parameter] = ledger[parameter]
+    return function(**arguments).columns()
+
+
+TRUNCATION = ("zero", "bootstrap", "mask")
+
+
+def truncation_rule(
+    rule: str, truncated: Tensor, response_mask: Tensor, final_values: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """What follows the last token of a response that the length limit cut: (bootstrap [B], loss_mask [B, T]).
+
+    zero: nothing follows, as if it had ended (what verl does). bootstrap: the critic's value of the state after it.
+    mask: as zero, but the row stays out of the losses and the whitening.
+    """
+    if rule not in TRUNCATION:
+        raise UnknownNameError("truncation rule", rule, TRUNCATION)
+    mask = as_mask(response_mask)
+    truncated = as_mask(truncated, "truncated")
+    one_per_row(mask, "truncated", truncated)
+    bootstrap = torch.zeros(truncated.shape, dtype=torch.float32, device=mask.device)
+    if rule == "bootstrap":
+        if final_values is None:
+            raise SettingError(
+                "truncation=bootstrap needs a critic; choose an estimator that has one, or truncation=zero."
+            )
+        one_per_row(mask, "bootstrap_value", final_values)
+        bootstrap = keep(final_values.float(), truncated)
+    return bootstrap, mask & ~truncated[:, None] if rule == "mask" else mask

@@ -1,0 +1,208 @@
+"""The losses. Each returns its scalar together with the per-token columns it was made of.
+
+Denominators are global: pass the totals of the whole optimizer step (`batch_totals`) when a loss is computed on a part
+of it, and the parts' losses and gradients add up to the whole's, however it was split.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple, TypedDict, Unpack
+
+import torch
+from torch import Tensor
+
+from mingce.algorithms.checks import as_mask, at_least, same_shape
+from mingce.algorithms.kl import kl_penalty as token_kl
+from mingce.algorithms.masking import keep
+from mingce.errors import SettingError, UnknownNameError
+
+LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
+MAX_LOG_RATIO = 20.0
+
+
+class Loss(NamedTuple):
+    """A scalar to differentiate, and the columns [B, T] it was made of, detached and 0 behind the mask."""
+
+    loss: Tensor
+    columns: dict[str, Tensor]
+
+
+class BatchTotals(TypedDict, total=False):
+    """What losses are divided by, in verl's names. Left out, a loss takes them from the mask it is given."""
+
+    batch_num_tokens: int  # chosen tokens of the whole step, all ranks
+    global_batch_size: int  # rows with at least one chosen token, likewise
+    loss_scale_factor: int  # the constant of seq-mean-token-sum-norm
+
+
+def batch_totals(loss_mask: Tensor, loss_scale_factor: int | None = None) -> BatchTotals:
+    """The totals of a whole batch; the norm's constant is its width unless one is given."""
+    mask = as_mask(loss_mask)
+    return BatchTotals(
+        batch_num_tokens=int(mask.sum()),
+        global_batch_size=int(mask.any(dim=1).sum()),
+        loss_scale_factor=mask.shape[1] if loss_scale_factor is None else loss_scale_factor,
+    )
+
+
+def agg_loss(
+    loss_mat: Tensor, loss_mask: Tensor, loss_agg_mode: str = "token-mean", **totals: Unpack[BatchTotals]
+) -> Tensor:
+    """One scalar of a matrix of token losses [B, T]; 0 when nothing is chosen.
+
+    token-mean: every token counts the same. seq-mean-…: every row counts the same, its tokens summed, averaged, or
+    summed and divided by a constant (-norm, Dr. GRPO). Rows without a chosen token do not count.
+    """
+    if loss_agg_mode not in LOSS_AGG_MODES:
+        raise UnknownNameError("loss_agg_mode", loss_agg_mode, LOSS_AGG_MODES)
+    mask = as_mask(loss_mask, "loss_mask")
+    same_shape(mask, loss_mat=loss_mat)
+    whole = batch_totals(mask)
+    whole.update(totals)
+    kept = keep(loss_mat, mask)
+    if loss_agg_mode == "token-mean":
+        return torch.div(kept.sum(), max(whole["batch_num_tokens"], 1))
+    rows = kept.sum(dim=1)
+    if loss_agg_mode == "seq-mean-token-mean":
+        rows = rows / mask.sum(dim=1).clamp(min=1)
+    rows_counted = max(whole["global_batch_size"], 1)
+    constant = max(whole["loss_scale_factor"], 1) if loss_agg_mode == "seq-mean-token-sum-norm" else 1
+    return torch.div(rows.sum(), rows_counted * constant)
+
+
+def policy_ratio(old_log_prob: Tensor, log_prob: Tensor, response_mask: Tensor) -> Tensor:
+    """ρ_t = π(a_t)/π_old(a_t) [B, T], 1 behind the mask; the exponent is held within ±20."""
+    mask = as_mask(response_mask)
+    same_shape(mask, old_log_probs=old_log_prob, new_log_probs=log_prob)
+    return (keep(log_prob, mask) - keep(old_log_prob, mask)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
+
+
+def compute_policy_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    cliprange: float = 0.2,
+    cliprange_low: float | None = None,
+    cliprange_high: float | None = None,
+    clip_ratio_c: float | None = 3.0,
+    loss_agg_mode: str = "token-mean",
+    **totals: Unpack[BatchTotals],
+) -> Loss:
+    """PPO's clipped loss: −min(ρÂ, clip(ρ, 1−ε_low, 1+ε_high)Â), at most −cÂ where Â < 0 (dual clip, None = off).
+
+    Columns: new_log_probs, ratio, clipped, dual_clipped, policy_loss.
+    """
+    low = cliprange if cliprange_low is None else cliprange_low
+    high = cliprange if cliprange_high is None else cliprange_high
+    at_least(0.0, cliprange_low=low, cliprange_high=high)
+    if low > 1.0:
+        raise SettingError(f"cliprange_low must lie between 0 and 1, but is {low}.")
+    if clip_ratio_c is not None and not clip_ratio_c > 1.0:
+        raise SettingError(
+            f"clip_ratio_c, the dual clip, must be greater than 1, but is {clip_ratio_c}; None turns it off."
+        )
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob, log_prob, mask)
+    advantages = keep(advantages, mask)
+    plain = -advantages * ratio
+    limited = -advantages * ratio.clamp(1.0 - low, 1.0 + high)
+    clipped = limited > plain
+    terms = torch.maximum(plain, limited)
+    dual_clipped = torch.zeros_like(mask)
+    if clip_ratio_c is not None:
+        cap = -advantages * clip_ratio_c
+        dual_clipped = (advantages < 0) & (terms > cap)
+        terms = torch.where(dual_clipped, cap, terms)
+    columns = {
+        "new_log_probs": keep(log_prob.detach(), mask),
+        "ratio": keep(ratio.detach(), mask),
+        "clipped": clipped | dual_clipped,
+        "dual_clipped": dual_clipped,
+        "policy_loss": terms.detach(),
+    }
+    return Loss(agg_loss(terms, mask, loss_agg_mode, **totals), columns)
+
+
+def compute_cpi_loss(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    loss_agg_mode: str = "token-mean",
+    **totals: Unpack[BatchTotals],
+) -> Loss:
+    """TRPO's surrogate −ρÂ, without a clip. Columns: new_log_probs, ratio, policy_loss."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob, log_prob, mask)
+    terms = -keep(advantages, mask) * ratio
+    columns = {
+        "new_log_probs": keep(log_prob.detach(), mask),
+        "ratio": keep(ratio.detach(), mask),
+        "policy_loss": terms.detach(),
+    }
+    return Loss(agg_loss(terms, mask, loss_agg_mode, **totals), columns)
+
+
+def compute_value_loss(
+    vpreds: Tensor,
+    returns: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    cliprange_value: float | None = 0.5,
+    loss_agg_mode: str = "token-mean",
+    **totals: Unpack[BatchTotals],
+) -> Loss:
+    """½·max((V' − R)², (clip(V', V ± ε_V) − R)²); `cliprange_value=None` does not clip.
+
+    Columns: new_values, value_clipped, value_loss.
+    """
+    mask = as_mask(response_mask)
+    same_shape(mask, new_values=vpreds, returns=returns, values=values)
+    new, target, old = keep(vpreds, mask), keep(returns, mask), keep(values, mask)
+    squares = (new - target).square()
+    clipped = torch.zeros_like(mask)
+    if cliprange_value is not None:
+        at_least(0.0, cliprange_value=cliprange_value)
+        near = torch.minimum(torch.maximum(new, old - cliprange_value), old + cliprange_value)
+        limited = (near - target).square()
+        clipped = limited > squares
+        squares = torch.maximum(squares, limited)
+    terms = 0.5 * squares
+    columns = {"new_values": new.detach(), "value_clipped": clipped, "value_loss": terms.detach()}
+    return Loss(agg_loss(terms, mask, loss_agg_mode, **totals), columns)
+
+
+def entropy_from_logits(logits: Tensor) -> Tensor:
+    """H = −Σ_a π(a)·log π(a) over the last axis; a logit of −inf is a probability of 0."""
+    log_p = logits.log_softmax(-1)
+    p = log_p.exp()
+    return -(p * torch.where(p > 0, log_p, 0.0)).sum(-1)
+
+
+def compute_entropy_loss(
+    entropy: Tensor, response_mask: Tensor, loss_agg_mode: str = "token-mean", **totals: Unpack[BatchTotals]
+) -> Loss:
+    """The entropy [B, T] aggregated like the other losses; a bonus subtracts it. Column: new_entropy."""
+    mask = as_mask(response_mask)
+    same_shape(mask, new_entropy=entropy)
+    return Loss(agg_loss(entropy, mask, loss_agg_mode, **totals), {"new_entropy": keep(entropy.detach(), mask)})
+
+
+def compute_kl_loss(
+    log_prob: Tensor,
+    ref_log_prob: Tensor,
+    response_mask: Tensor,
+    kl_penalty: str = "k3+",
+    clamp: float | None = None,
+    loss_agg_mode: str = "token-mean",
+    **totals: Unpack[BatchTotals],
+) -> Loss:
+    """The KL to the reference as a loss. Column: kl_loss.
+
+    The default takes k3's value and k2's gradient; the gradient of k1 as a loss does not depend on the reference.
+    """
+    terms = token_kl(log_prob, ref_log_prob, kl_penalty, response_mask, clamp)
+    return Loss(agg_loss(terms, response_mask, loss_agg_mode, **totals), {"kl_loss": terms.detach()})

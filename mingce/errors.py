@@ -1,0 +1,58 @@
+"""The errors a person can cause, each said in one sentence: what is wrong, where, and what to do.
+
+The command line prints the sentence and exits with code 2; `--debug` shows the traceback too. A programmer's mistake
+is not one of these: it asserts.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class MingceError(Exception):
+    """Base of every error that is the person's to mend. `exit_code` is what the command line ends with."""
+
+    exit_code = 2
+
+
+class ColumnError(MingceError):
+    """A column of a ledger is missing, of the wrong shape or type, or holds a number that cannot be.
+
+    `column`, `row` and `token` say where, as far as it is known.
+    """
+
+    def __init__(self, message: str, *, column: str | None = None, row: int | None = None, token: int | None = None):
+        super().__init__(message)
+        self.column, self.row, self.token = column, row, token
+
+
+class SettingError(MingceError):
+    """A setting is outside its range, or two settings contradict each other."""
+
+
+class UnknownNameError(MingceError):
+    """A name that is not in a closed list; the message offers the nearest one that is."""
+
+    def __init__(self, kind: str, name: str, known: Iterable[str]):
+        known = sorted(known)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
+        super().__init__(f"unknown {kind} '{name}'; {hint}")
+        self.name, self.nearest = name, near[0] if near else None
+
+
+class DataError(MingceError):
+    """A data file, a row of it or a task cannot be used."""
+
+
+class RewardError(MingceError):
+    """A reward function cannot be loaded, raised, or took too long."""
+
+
+class ModelError(MingceError):
+    """A model or tokenizer directory cannot be used."""
+
+
+class RunError(MingceError):
+    """A run directory or checkpoint cannot be made, read or written."""

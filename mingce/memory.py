@@ -1,0 +1,24 @@
+"""Keeps freed memory in the process, so that the next step does not have to ask the kernel for it again."""
+
+from __future__ import annotations
+
+import ctypes
+import ctypes.util
+import sys
+
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_KEEP = 1 << 30
+
+
+def keep_freed_memory() -> bool:
+    """Tells glibc not to give large blocks back (they are faulted in anew, page by page, at every use otherwise).
+
+    On a CPU this makes memory-bound steps about twice as fast. Does nothing where there is no glibc. Says if it did.
+    """
+    if not sys.platform.startswith("linux"):
+        return False
+    try:
+        mallopt = ctypes.CDLL(None).mallopt
+    except (OSError, AttributeError):  # another C library
+        return False
+    return bool(mallopt(_M_MMAP_THRESHOLD, _KEEP)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEEP))

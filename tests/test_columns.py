@@ -1,0 +1,137 @@
+"""The column table holds together: names, formulae, functions, two languages, and the page generated from it."""
+
+from __future__ import annotations
+
+import inspect
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from mingce.columns import ALIASES, COLUMNS, SETTINGS, TOKEN_COLUMNS, Column, column
+from mingce.errors import UnknownNameError
+from mingce.meanings import MEANINGS
+
+ROOT = Path(__file__).parent.parent
+DESIGN = [
+    "token_ids",
+    "response_mask",
+    "rollout_log_probs",
+    "old_log_probs",
+    "entropy",
+    "ref_log_probs",
+    "scores",
+    "kl",
+    "rewards",
+    "values",
+    "deltas",
+    "advantages",
+    "returns",
+    "whitened_advantages",
+    "new_log_probs",
+    "ratio",
+    "clipped",
+    "policy_loss",
+    "new_values",
+    "value_clipped",
+    "value_loss",
+    "uid",
+    "group",
+    "data_source",
+    "prompt",
+    "prompt_ids",
+    "response",
+    "finish_reason",
+    "score_parts",
+    "step",
+    "policy_version",
+    "temperature",
+]
+
+
+def test_the_table_has_every_column_of_the_design() -> None:
+    assert set(DESIGN) <= set(COLUMNS)
+
+
+@pytest.mark.parametrize("known", COLUMNS.values(), ids=lambda c: c.name)
+def test_a_column_is_complete(known: Column) -> None:
+    assert known.dtype in ("int64", "bool", "float32") if known.alignment != "row" else known.dtype
+    for one_sentence in (known.zh, known.en):
+        assert one_sentence.endswith(("。", "."))
+    assert re.search(r"[\u4e00-\u9fff]", known.zh)
+    assert not re.search(r"[\u4e00-\u9fff]", known.en + known.long_en)
+    assert re.search(r"[\u4e00-\u9fff]", known.long_zh)
+    assert set(known.inputs) | set(known.optional) <= set(TOKEN_COLUMNS)
+
+
+def test_every_column_has_a_paragraph_and_no_paragraph_is_left_over() -> None:
+    assert set(MEANINGS) == set(COLUMNS)
+
+
+def test_inputs_come_before_the_columns_made_of_them() -> None:
+    """The table is in the order in which it can be filled, so there is no cycle."""
+    seen: set[str] = set()
+    for known in COLUMNS.values():
+        assert set(known.inputs) | set(known.optional) <= seen
+        seen.add(known.name)
+
+
+@pytest.mark.parametrize("known", [c for c in COLUMNS.values() if c.is_computed], ids=lambda c: c.name)
+def test_a_computed_column_names_a_real_function_and_its_inputs_stand_in_the_formula(known: Column) -> None:
+    assert inspect.isfunction(known.function())
+    stands_for = {"advantages": ("A_t", "Â_t", "ρ_t"), "new_log_probs": ("log π(a_t)", "π(a|s_t)")}
+    for name in known.inputs:
+        symbols = stands_for.get(name, (COLUMNS[name].symbol,))
+        assert any(symbol in known.formula for symbol in symbols), f"{name} is not in {known.formula}"
+
+
+def test_a_measured_column_has_no_function() -> None:
+    with pytest.raises(TypeError, match=r"measured by critic\.values"):
+        COLUMNS["values"].function()
+
+
+def test_symbols_are_unique() -> None:
+    symbols = [known.symbol for known in COLUMNS.values()] + [setting.symbol for setting in SETTINGS.values()]
+    assert len(set(symbols)) == len(symbols)
+
+
+def test_an_alias_means_one_column_and_hides_none() -> None:
+    aliases = [alias for known in COLUMNS.values() for alias in known.aliases]
+    assert len(set(aliases)) == len(aliases)
+    assert not set(aliases) & set(COLUMNS)
+    assert ALIASES["token_level_scores"] == "scores"
+    assert ALIASES["token_level_rewards"] == "rewards"
+    assert ALIASES["ref_log_prob"] == "ref_log_probs"
+    assert column("eos_mask").name == "response_mask"
+
+
+def test_an_unknown_column_offers_the_nearest() -> None:
+    with pytest.raises(UnknownNameError, match="did you mean 'advantages'"):
+        column("advantage")
+
+
+def test_state_aligned_columns_are_the_critics() -> None:
+    state = {name for name, known in COLUMNS.items() if known.alignment == "state"}
+    assert state == {"values", "returns", "new_values", "value_clipped", "value_loss"}
+
+
+def test_generated_pages_are_current() -> None:
+    done = subprocess.run([sys.executable, ROOT / "scripts/make_docs.py", "--check"], capture_output=True, text=True)
+    assert done.returncode == 0, done.stdout + done.stderr
+
+
+def test_a_stale_page_is_noticed(tmp_path: Path) -> None:
+    run = [sys.executable, ROOT / "scripts/make_docs.py", "--docs", tmp_path]
+    assert subprocess.run([*run, "--check"], capture_output=True).returncode == 1
+    assert subprocess.run(run, capture_output=True).returncode == 0
+    assert subprocess.run([*run, "--check"], capture_output=True).returncode == 0
+    page = tmp_path / "columns.md"
+    page.write_text(page.read_text(encoding="utf-8").replace("β", "b"), encoding="utf-8")
+    assert subprocess.run([*run, "--check"], capture_output=True).returncode == 1
+
+
+def test_the_table_and_the_twins_need_no_torch() -> None:
+    code = "import sys, mingce.columns, mingce.algorithms.reference, mingce.cli; assert 'torch' not in sys.modules"
+    assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0

@@ -1,0 +1,223 @@
+"""Losses: twins, gradients, and that no way of splitting a batch changes either."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from batches import Batch, batches
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from mingce.algorithms import reference
+from mingce.algorithms.losses import (
+    LOSS_AGG_MODES,
+    BatchTotals,
+    Loss,
+    agg_loss,
+    batch_totals,
+    compute_cpi_loss,
+    compute_entropy_loss,
+    compute_kl_loss,
+    compute_policy_loss,
+    compute_value_loss,
+    entropy_from_logits,
+)
+from mingce.errors import MingceError
+
+modes = st.sampled_from(LOSS_AGG_MODES)
+
+
+def columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
+    """(old log-probs, new log-probs, advantages) with ratios on both sides of every clip."""
+    old = -batch.randn().abs()
+    return (
+        old,
+        old + batch.values / batch.values.abs().max().clamp(min=1) * 1.5 if batch.values.numel() else old,
+        batch.rewards,
+    )
+
+
+def per_token(batch: Batch, term: Callable[[int, int], float]) -> list[list[float]]:
+    rows, width = batch.mask.shape
+    return [[float(term(b, t)) if batch.mask[b, t] else 0.0 for t in range(width)] for b in range(rows)]
+
+
+def same(fast: Tensor, twin: list[list[float]], scale: float) -> None:
+    wanted = torch.tensor(twin, dtype=torch.float64).reshape(fast.shape)
+    assert ((fast.double() - wanted).abs() <= 1e-5 * scale + 1e-9).all()
+
+
+@given(
+    batch=batches(max_width=40),
+    mode=modes,
+    low=st.floats(0, 0.5),
+    high=st.floats(0, 0.9),
+    dual=st.sampled_from([None, 1.5, 3.0]),
+)
+def test_policy_loss_equals_its_twin(batch: Batch, mode: str, low: float, high: float, dual: float | None) -> None:
+    old, new, adv = columns(batch)
+    got = compute_policy_loss(old, new, adv, batch.mask, 0.2, low, high, dual, mode)
+    terms = {
+        (b, t): reference.policy_term(old[b, t].item(), new[b, t].item(), adv[b, t].item(), low, high, dual)
+        for b, t in batch.mask.nonzero().tolist()
+    }
+    scale = max((abs(term.loss) for term in terms.values()), default=0.0)
+    same(got.columns["ratio"], per_token(batch, lambda b, t: terms[b, t].ratio), 5.0)
+    same(got.columns["policy_loss"], per_token(batch, lambda b, t: terms[b, t].loss), scale)
+    # a flag may differ only where the two candidates are equal up to rounding
+    for flag in ("clipped", "dual_clipped"):
+        twin = (
+            torch.tensor(per_token(batch, lambda b, t, flag=flag: getattr(terms[b, t], flag))).reshape(batch.mask.shape)
+            > 0
+        )
+        for b, t in (got.columns[flag] != twin).nonzero().tolist():
+            edges = [1 - low, 1 + high, dual or 0.0]
+            assert min(abs(terms[b, t].ratio - edge) for edge in edges) < 1e-5 or abs(adv[b, t]) < 1e-12
+    twin_loss = reference.agg_loss(per_token(batch, lambda b, t: terms[b, t].loss), batch.mask.tolist(), mode)
+    assert got.loss.item() == pytest.approx(twin_loss, rel=1e-4, abs=1e-4 * scale)
+
+
+@given(batch=batches(max_width=40), mode=modes)
+def test_cpi_loss_equals_its_twin(batch: Batch, mode: str) -> None:
+    old, new, adv = columns(batch)
+    twin = per_token(batch, lambda b, t: reference.cpi_term(old[b, t].item(), new[b, t].item(), adv[b, t].item()))
+    got = compute_cpi_loss(old, new, adv, batch.mask, mode)
+    scale = max((abs(x) for row in twin for x in row), default=0.0)
+    same(got.columns["policy_loss"], twin, scale)
+    assert got.loss.item() == pytest.approx(reference.agg_loss(twin, batch.mask.tolist(), mode), abs=1e-4 * scale)
+
+
+@given(batch=batches(max_width=40), mode=modes, clip=st.sampled_from([None, 0.0, 0.2, 1.0]))
+def test_value_loss_equals_its_twin(batch: Batch, mode: str, clip: float | None) -> None:
+    vpreds, returns, values = batch.randn(), batch.randn().flip(0) * 2, batch.randn() * 0.5
+    terms = {
+        (b, t): reference.value_term(vpreds[b, t].item(), returns[b, t].item(), values[b, t].item(), clip)
+        for b, t in batch.mask.nonzero().tolist()
+    }
+    got = compute_value_loss(vpreds, returns, values, batch.mask, clip, mode)
+    twin = per_token(batch, lambda b, t: terms[b, t].loss)
+    scale = max((abs(x) for row in twin for x in row), default=0.0)
+    same(got.columns["value_loss"], twin, scale)
+    assert got.loss.item() == pytest.approx(reference.agg_loss(twin, batch.mask.tolist(), mode), abs=1e-4 * scale)
+    decided = torch.tensor(per_token(batch, lambda b, t: terms[b, t].clipped)).reshape(batch.mask.shape) > 0
+    assert (got.columns["value_clipped"] != decided).sum() <= 0.01 * decided.numel()  # ties up to rounding
+
+
+@given(batch=batches(max_rows=3, max_width=6), vocabulary=st.integers(1, 9))
+def test_entropy_equals_its_twin(batch: Batch, vocabulary: int) -> None:
+    logits = batch.randn(*batch.mask.shape, vocabulary)
+    if vocabulary > 1:
+        logits[..., -1] = -torch.inf
+    entropy = entropy_from_logits(logits)
+    same(entropy, [[reference.entropy(token.tolist()) for token in row] for row in logits], 3.0)
+    got = compute_entropy_loss(entropy, batch.mask)
+    assert got.loss.item() == pytest.approx(reference.masked_mean(entropy.tolist(), batch.mask.tolist()), abs=1e-5)
+
+
+def _policy(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
+    old, _, adv = columns(batch)
+    return compute_policy_loss(old[rows], x[rows], adv[rows], mask[rows], loss_agg_mode=mode, **totals)
+
+
+def _value(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
+    return compute_value_loss(x[rows], batch.rewards[rows], batch.values[rows], mask[rows], 0.5, mode, **totals)
+
+
+def _kl(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
+    return compute_kl_loss(x[rows], -batch.randn().abs()[rows], mask[rows], "k3+", None, mode, **totals)
+
+
+def _entropy(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
+    return compute_entropy_loss(x[rows], mask[rows], mode, **totals)
+
+
+@pytest.mark.parametrize("loss", [_policy, _value, _kl, _entropy])
+@given(batch=batches(min_rows=1, max_rows=8, min_width=1, max_width=30), mode=modes, size=st.integers(1, 8))
+def test_splitting_the_batch_changes_neither_loss_nor_gradient(loss, batch: Batch, mode: str, size: int) -> None:
+    order = torch.randperm(len(batch.mask), generator=torch.Generator().manual_seed(batch.seed))
+    parts = order.split(size)
+    totals = batch_totals(batch.mask)
+    start = columns(batch)[1] if loss is _policy else batch.randn()
+    whole, split = start.clone().requires_grad_(), start.clone().requires_grad_()
+    together = loss(whole, batch, batch.mask, torch.arange(len(order)), mode, totals).loss
+    together.backward()
+    apart = torch.zeros(())
+    for part in parts:
+        term = loss(split, batch, batch.mask, part, mode, totals).loss
+        term.backward()
+        apart += term.detach()
+    assert whole.grad is not None
+    assert split.grad is not None
+    scale = max(float(batch.rewards.abs().max()), float(whole.grad.abs().max()), abs(float(together.detach())), 1e-6)
+    assert float(apart) == pytest.approx(float(together.detach()), abs=1e-6 * scale)
+    assert ((whole.grad - split.grad).abs() <= 1e-6 * scale).all()
+
+
+@pytest.mark.parametrize("loss", [_policy, _value, _kl, _entropy])
+@given(
+    batch=batches(min_rows=1, min_width=1, max_width=30),
+    junk=st.sampled_from([float("nan"), float("inf"), 1e30]),
+    mode=modes,
+)
+def test_nothing_behind_the_mask_reaches_loss_or_gradient(loss, batch: Batch, junk: float, mode: str) -> None:
+    start = columns(batch)[1] if loss is _policy else batch.randn()
+    results = []
+    for x in (start, torch.where(batch.mask, start, junk)):
+        leaf = x.clone().requires_grad_()
+        got = loss(leaf, batch, batch.mask, torch.arange(len(batch.mask)), mode, {})
+        got.loss.backward()
+        results.append((got.loss.detach(), leaf.grad, *got.columns.values()))
+    for clean, dirty in zip(*results, strict=True):
+        assert torch.equal(clean, dirty)
+
+
+def test_clipped_tokens_have_no_gradient_and_the_others_do() -> None:
+    old = torch.zeros(1, 5)
+    new = torch.tensor([[0.5, -0.5, 0.5, -0.5, 2.0]]).requires_grad_()
+    adv = torch.tensor([[1.0, 1.0, -1.0, -1.0, -1.0]])
+    got = compute_policy_loss(old, new, adv, torch.ones(1, 5))
+    got.loss.backward()
+    assert got.columns["clipped"].tolist() == [[True, False, False, True, True]]
+    assert got.columns["dual_clipped"].tolist() == [[False, False, False, False, True]]
+    assert new.grad is not None
+    assert (new.grad[got.columns["clipped"]] == 0).all()
+    assert (new.grad[~got.columns["clipped"]] != 0).all()
+
+
+def test_an_absurd_ratio_stays_finite() -> None:
+    got = compute_policy_loss(
+        torch.zeros(1, 1), torch.full((1, 1), 1000.0), -torch.ones(1, 1), torch.ones(1, 1), clip_ratio_c=None
+    )
+    assert torch.isfinite(got.loss)
+
+
+def test_nothing_chosen_is_a_loss_of_zero_with_a_gradient_of_zero() -> None:
+    x = torch.randn(3, 4).requires_grad_()
+    for mode in LOSS_AGG_MODES:
+        loss = agg_loss(x, torch.zeros(3, 4), mode)
+        assert loss == 0
+        (gradient,) = torch.autograd.grad(loss, x)
+        assert (gradient == 0).all()
+        assert agg_loss(torch.zeros(0, 4), torch.zeros(0, 4), mode) == 0
+        assert agg_loss(torch.zeros(2, 0), torch.zeros(2, 0), mode) == 0
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda x: agg_loss(x, x, "token_mean"), "did you mean 'token-mean'"),
+        (lambda x: compute_policy_loss(x, x, x, x, cliprange=-0.1), "cliprange_low must be"),
+        (lambda x: compute_policy_loss(x, x, x, x, cliprange_low=1.5), "cliprange_low must lie between"),
+        (lambda x: compute_policy_loss(x, x, x, x, clip_ratio_c=0.5), "greater than 1"),
+        (lambda x: compute_policy_loss(x, x[:1], x, x), "new_log_probs has shape [1, 3]"),
+        (lambda x: compute_value_loss(x, x, x, x, -1.0), "cliprange_value must be"),
+        (lambda x: compute_value_loss(x, x, x[:, :2], x), "values has shape [2, 2]"),
+    ],
+)
+def test_bad_input_is_one_sentence(call, says: str) -> None:
+    with pytest.raises(MingceError) as caught:
+        call(torch.ones(2, 3))
+    assert says in str(caught.value)
