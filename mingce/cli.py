@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import sys
 from enum import StrEnum
+from pathlib import Path
 from typing import Annotated
 
 import typer
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from mingce.errors import MingceError, SettingError
@@ -15,7 +17,7 @@ from mingce.errors import MingceError, SettingError
 app = typer.Typer(
     name="mingce",
     help="mingce 明策: PPO for language models with every token's account open.",
-    epilog="Example: mingce example --lang zh",
+    epilog="Example: mingce train",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -44,6 +46,158 @@ def _options(
 
         console.print(__version__)
         raise typer.Exit
+
+
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="a recipe.yaml and settings as key=value", show_default=False)
+]
+
+
+@app.command(epilog="Example: mingce train steps=40 estimator=grpo lang=en")
+def train(
+    settings: Settings = None,
+    dry_run: Annotated[
+        bool, typer.Option("--dry-run", help="print configuration and batch plan, train nothing")
+    ] = False,
+) -> None:
+    """Train: PPO on a language model, every token recorded. Without settings, the embedded task and model."""
+    words = settings or []
+    recipes = [word for word in words if "=" not in word]
+    if len(recipes) > 1:
+        raise SettingError(f"'{recipes[1]}' is neither a setting (key=value) nor the one recipe.")
+    from mingce import start
+
+    overrides = [word for word in words if "=" in word]
+    start.train(console, Path(recipes[0]) if recipes else None, overrides, dry_run=dry_run)
+
+
+@app.command(epilog="Example: mingce resume runs/20261115-120000-ab12")
+def resume(
+    run: Annotated[str, typer.Argument(help="the run's directory")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
+    ] = None,
+) -> None:
+    """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
+    from mingce import start
+
+    start.resume(console, Path(run), settings or [])
+
+
+Where = Annotated[
+    str, typer.Argument(metavar="RUN_OR_MODEL", help="a run's directory, tiny, smollm2, or a Hugging Face directory")
+]
+Overrides = Annotated[
+    list[str] | None, typer.Argument(metavar="KEY=VALUE", help="settings laid over the run's own", show_default=False)
+]
+StepOption = Annotated[
+    str | None,
+    typer.Option("--step", metavar="N|best", help="which checkpoint; the newest if left out, 0 is the model as it was"),
+]
+
+
+def _with_lang(overrides: list[str] | None, lang: Lang | None) -> list[str]:
+    return [*(overrides or []), *([f"lang={lang.value}"] if lang else [])]
+
+
+@app.command("eval", epilog="Example: mingce eval runs/demo --step best --samples 8 --out answers.jsonl")
+def evaluate(
+    where: Where,
+    overrides: Overrides = None,
+    step: StepOption = None,
+    task: Annotated[str | None, typer.Option(help="another task than the run's: a name, or a data file")] = None,
+    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the run's own if left out")] = None,
+    examples: Annotated[int | None, typer.Option(help="how many held-out prompts")] = None,
+    samples: Annotated[int | None, typer.Option(help="how many sampled answers to each")] = None,
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")] = False,
+    out: Annotated[Path | None, typer.Option(help="write every answer with its score to this JSONL file")] = None,
+) -> None:
+    """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
+    from mingce.commands.targets import find_run, parse_step
+
+    find_run(where, parse_step(step))  # a wrong path is told before torch is loaded
+    from mingce.commands import evaluate as command
+
+    command.run(
+        console,
+        where,
+        step=parse_step(step),
+        task=task,
+        examples=examples,
+        samples=samples,
+        overrides=_with_lang(overrides, lang),
+        as_json=as_json,
+        out=out,
+    )
+
+
+@app.command(epilog="Example: mingce chat runs/demo --step best")
+def chat(
+    where: Where,
+    overrides: Overrides = None,
+    step: StepOption = None,
+    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the run's own if left out")] = None,
+) -> None:
+    """Talk to a checkpoint; every token stands on the colour of its value V(s_t). Reads a pipe too."""
+    from mingce.commands.targets import find_run, parse_step
+
+    find_run(where, parse_step(step))
+    from mingce.commands import chat as command
+
+    command.run(console, where, step=parse_step(step), overrides=_with_lang(overrides, lang))
+
+
+@app.command(epilog="Example: mingce export runs/demo --step best --out my-model")
+def export(
+    where: Where,
+    out: Annotated[Path, typer.Option(help="the directory to make; it must not exist yet")],
+    step: StepOption = None,
+    critic: Annotated[bool, typer.Option("--critic", help="the critic too, in OUT/critic")] = False,
+    adapter: Annotated[bool, typer.Option("--adapter", help="LoRA adapters alone (PEFT) instead of merged")] = False,
+) -> None:
+    """Write a checkpoint as a plain Hugging Face directory."""
+    from mingce.commands.targets import find_run, parse_step
+
+    find_run(where, parse_step(step))
+    from mingce.commands import export as command
+
+    command.run(console, where, out, step=parse_step(step), critic=critic, adapter=adapter)
+
+
+@app.command(epilog="Example: mingce check data/train.parquet --function reward.py")
+def check(
+    task: Annotated[str, typer.Argument(metavar="TASK_OR_DATA", help="a task's name or a data file")],
+    lang: LangOption = Lang.zh,
+    function: Annotated[
+        str | None, typer.Option(metavar="FILE.py[:NAME]", help="score with this compute_score instead")
+    ] = None,
+    full_marks: Annotated[float, typer.Option(help="with --function: the score from which an answer is right")] = 1.0,
+    examples: Annotated[int, typer.Option(help="how many examples")] = 20,
+    time_limit: Annotated[float | None, typer.Option(help="seconds for scoring one answer")] = None,
+) -> None:
+    """Prove without a model that a scorer accepts its own right answers, and refuses wrong ones."""
+    from mingce.commands import check as command
+
+    fine = command.run(
+        console,
+        task,
+        lang=lang.value,
+        function=function,
+        full_marks=full_marks,
+        examples=examples,
+        time_limit=time_limit,
+    )
+    if not fine:
+        raise typer.Exit(2)
+
+
+@app.command(epilog="Example: mingce doctor --lang en")
+def doctor(lang: LangOption = Lang.zh) -> None:
+    """What this machine has, and whether mingce's numbers are right on it."""
+    from mingce.commands import doctor as command
+
+    if not command.run(console, lang=lang.value):
+        raise typer.Exit(2)
 
 
 @app.command(epilog="Example: mingce example --lang zh")
@@ -125,7 +279,7 @@ def main() -> None:
     except MingceError as error:
         if "--debug" in sys.argv:
             raise
-        Console(stderr=True).print(f"[bold red]mingce:[/] {error}", highlight=False, soft_wrap=True)
+        Console(stderr=True).print(f"[bold red]mingce:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 

@@ -295,7 +295,7 @@ _TABLE = (
     Column("bootstrap_value", "V(s_T)", "row", "float", "critic at the state after the last token", (), "critic.values",
            "最后一个 token 之后那个状态的价值；truncation = bootstrap 时接在被截断的回答之后。",
            "The value of the state after the last token; follows a cut response when truncation = bootstrap."),
-    Column("step", "step", "row", "int", "training step, from 0", (), "trainer",
+    Column("step", "step", "row", "int", "training step, from 1", (), "trainer",
            "产生这条回答的训练步。", "The training step that drew it."),
     Column("policy_version", "version", "row", "int", "updates applied before it was drawn", (), "actor.generate",
            "采样时策略已更新过的次数。", "How many updates the policy had had when it drew this."),

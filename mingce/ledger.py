@@ -10,7 +10,7 @@ and the columns it is computed from are there. Slots behind the mask are stored 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -217,13 +217,12 @@ class Ledger:
         wider = {name: pad(values, (0, width - self.width)) for name, values in self._columns.items()}
         return self._made_of(wider, dict(self.rows))
 
-    def minibatches(self, rows: int, generator: torch.Generator | None = None) -> Iterator[Ledger]:
-        """Parts of `rows` rollouts (the last may be smaller), shuffled if a generator is given."""
+    def minibatches(self, rows: int, generator: torch.Generator | None = None) -> list[Tensor]:
+        """Row indices of parts of `rows` rollouts (the last may be smaller), shuffled if a generator is given."""
         if rows < 1:
             raise SettingError(f"a minibatch needs at least one rollout, but minibatch_rollouts is {rows}.")
         order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
-        for start in range(0, len(self), rows):
-            yield self.select(order[start : start + rows])
+        return [order[start : start + rows] for start in range(0, len(self), rows)]
 
     def micro_batches(self, max_tokens: int) -> list[Tensor]:
         """Row indices of parts whose padded size, rows × longest (prompt + response), is within `max_tokens`.

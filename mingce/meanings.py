@@ -206,7 +206,7 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "sentence is not over, so its future is not 0.",
     ),
     "step": (
-        "产生并使用这条回答的训练步，从 0 开始。", "The training step in which the rollout was drawn and used, from 0.",
+        "产生并使用这条回答的训练步，从 1 开始；0 指训练之前。", "The training step in which the rollout was drawn and used, from 1; 0 stands for before training.",
     ),
     "policy_version": (
         "采样时策略经历过的更新次数。它小于学习者的版本，就是异策略数据。",

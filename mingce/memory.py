@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import ctypes
-import ctypes.util
 import sys
 
 _M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
 _KEEP = 1 << 30
+_MOST_OF_OLDER_GLIBC = 1 << 25
 
 
 def keep_freed_memory() -> bool:
@@ -21,4 +21,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    return bool(mallopt(_M_MMAP_THRESHOLD, _KEEP)) and bool(mallopt(_M_TRIM_THRESHOLD, _KEEP))
+    kept = mallopt(_M_TRIM_THRESHOLD, _KEEP)
+    return bool(kept and (mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLDER_GLIBC)))

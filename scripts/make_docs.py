@@ -7,9 +7,12 @@ python scripts/make_docs.py --check    exit with 1 if one is stale
 from __future__ import annotations
 
 import argparse
+import json
 from pathlib import Path
 
 from mingce.columns import COLUMNS, SETTINGS, Column
+from mingce.config import settings
+from mingce.metrics import MEASURED, METRICS
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -71,7 +74,59 @@ def _cell(text: str) -> str:
     return text.replace("|", "\\|")
 
 
-PAGES = {"columns.md": columns_page}
+def config_page() -> str:
+    """docs/config.md, from the dataclasses."""
+    lines = [
+        "# Settings · 配置",
+        "",
+        "Generated from `mingce/config.py` by `make docs`; do not edit. 由 `mingce/config.py` 生成（`make docs`），请勿手改。",
+        "",
+        "`mingce train [recipe.yaml] key=value …`: defaults, then the recipe, then the command line. The last part of a key is",
+        "enough where it is unique: `lam=0.9` is `credit.lam=0.9`. `mingce train --dry-run …` prints what a run would be.",
+        "",
+        "依次为默认值、recipe 文件、命令行。键的最后一段若唯一即可省写：`lam=0.9` 就是 `credit.lam=0.9`。",
+        "",
+        "| key | default | meaning | 含义 |",
+        "|---|---|---|---|",
+    ]
+    for key, setting, default in settings():
+        shown = "" if default is None else json.dumps(default, ensure_ascii=False)
+        lines.append(
+            f"| `{key}` | `{shown or 'null'}` | {_cell(setting.metadata['en'])} | {_cell(setting.metadata['zh'])} |"
+        )
+    return "\n".join([*lines, ""])
+
+
+def metrics_page() -> str:
+    """docs/metrics.md, from the table of metrics."""
+    lines = [
+        "# Metrics · 指标",
+        "",
+        "Generated from `mingce/metrics.py` by `make docs`; do not edit. 由 `mingce/metrics.py` 生成（`make docs`），请勿手改。",
+        "",
+        "Every one is a function of ledger columns, so it can be recomputed from the ledger of its step. Means over tokens in",
+        "the losses leave out what the mask leaves out, and nothing is averaged per micro-batch.",
+        "",
+        "每个指标都是账本列的函数，可由该步账本重新算出。",
+        "",
+        "| metric | columns | reduction | meaning | 含义 |",
+        "|---|---|---|---|---|",
+        *(
+            f"| `{m.name}` | {', '.join(f'[`{c}`](columns.md#{c})' for c in m.columns)} | {m.reduction} | {m.en} | {m.zh} |"
+            for m in METRICS
+        ),
+        "",
+        "Measured, not computed from columns · 由时钟或优化器测得：",
+        "",
+        "| metric | meaning | 含义 |",
+        "|---|---|---|",
+        *(f"| `{name}` | {en} | {zh} |" for name, (en, zh) in MEASURED.items()),
+        "",
+    ]
+    return "\n".join(lines)
+
+
+PAGES = {"columns.md": columns_page, "config.md": config_page, "metrics.md": metrics_page}
 
 
 def main() -> None:

@@ -1,0 +1,67 @@
+"""`mingce check`: proof without a model, and without torch, that a task's scorer accepts its own right answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from rich.console import Console
+
+from mingce.errors import SettingError
+from mingce.tasks.base import Example, Score, Task
+from mingce.tasks.check import check_task, render
+from mingce.tasks.function import FunctionScorer
+from mingce.tasks.registry import load_task
+
+
+@dataclass(frozen=True)
+class ScoredByFunction:
+    """A task whose answers a person's own function scores, as `reward.function` does in training."""
+
+    task: Task
+    scorer: FunctionScorer
+    full_marks: float
+
+    @property
+    def name(self) -> str:
+        return self.task.name
+
+    def train_examples(self) -> Sequence[Example]:
+        return self.task.train_examples()
+
+    def held_out_examples(self) -> Sequence[Example]:
+        return self.task.held_out_examples()
+
+    def score(self, example: Example, response: str) -> Score:
+        return self.scorer(example, response)
+
+    def gold(self, example: Example) -> str:
+        return self.task.gold(example)
+
+    def correct(self, example: Example, response: str) -> bool:
+        return self.score(example, response).total >= self.full_marks
+
+
+def run(
+    console: Console,
+    task: str,
+    *,
+    lang: str = "zh",
+    function: str | None = None,
+    full_marks: float = 1.0,
+    examples: int = 20,
+    time_limit: float | None = None,
+) -> bool:
+    """Checks `examples` of a task or data file and prints samples and every failure; True if none failed.
+
+    `function` (`file.py[:name]`) scores instead of the task itself, an answer being right from `full_marks` on;
+    `time_limit` is in seconds for one answer.
+    """
+    if examples < 1:
+        raise SettingError(f"--examples must be at least 1, but is {examples}.")
+    found = load_task(task, lang=lang, function=function, full_marks=full_marks)
+    if function is not None and not isinstance(getattr(found, "scorer", None), FunctionScorer):
+        found = ScoredByFunction(found, FunctionScorer(function), full_marks)
+    report = check_task(found, examples=examples, time_limit=time_limit)
+    console.print(render(report))
+    return not report.failures

@@ -1,0 +1,225 @@
+"""`mingce eval`: how well a checkpoint or a model answers prompts it was not trained on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
+from rich.table import Table
+from rich.text import Text
+
+from mingce.atomic import atomic_write
+from mingce.commands.evaluation import Answer, Evaluation, evaluate
+from mingce.commands.opening import Opened, open_policy
+from mingce.commands.targets import Step
+from mingce.config import Config
+from mingce.engine.local import task_of
+from mingce.errors import DataError, RunError, SettingError
+from mingce.models.prompts import render_prompt
+from mingce.roles.actor import Actor
+from mingce.roles.reward import reward_scorer
+from mingce.tasks.base import Example, Task
+from mingce.tasks.data import filter_prompts
+from mingce.tasks.rows import READERS
+from mingce.tasks.scoring import prompt_text
+from mingce.watch.text import percent
+from mingce.watch.tokens import visible
+
+SHOWN = 5
+LONGEST_SHOWN = 80
+
+TEXT = {
+    "zh": {
+        "title": "{where}：{task} 的 {prompts} 个留出提示，温度 {temperature:g}",
+        "greedy": "贪心",
+        "sampled": "采样（每题 {samples} 条）",
+        "accuracy": "准确率",
+        "pass": "pass@{samples}",
+        "score": "平均得分",
+        "length": "平均长度（token）",
+        "cut": "被长度上限截断",
+        "prompt": "提示",
+        "one_sample": "采样之一",
+        "overlong": "{count} 个提示超过 {most} token，已略去或截短。",
+        "written": "{count} 条回答已写入 {out}",
+        "progress": "回答",
+        "step": "（第 {step} 步）",
+    },
+    "en": {
+        "title": "{where}: {prompts} held-out prompts of {task}, temperature {temperature:g}",
+        "greedy": "greedy",
+        "sampled": "sampled ({samples} each)",
+        "accuracy": "accuracy",
+        "pass": "pass@{samples}",
+        "score": "mean score",
+        "length": "mean length (tokens)",
+        "cut": "cut by the length limit",
+        "prompt": "prompt",
+        "one_sample": "one sample",
+        "overlong": "{count} prompts of more than {most} tokens were left out or cut.",
+        "written": "{count} answers are in {out}",
+        "progress": "answers",
+        "step": " (step {step})",
+    },
+}
+
+
+def run(
+    console: Console,
+    where: str,
+    *,
+    step: Step = None,
+    task: str | None = None,
+    examples: int | None = None,
+    samples: int | None = None,
+    overrides: Sequence[str] = (),
+    as_json: bool = False,
+    out: Path | None = None,
+) -> None:
+    """Evaluates and prints a table with some answers, or one JSON object.
+
+    `task` is another one than the run's: a name, or a data file of which every row is then asked. `examples` and
+    `samples` are by default what the configuration validates with and draws for a prompt in training.
+    """
+    for option, number in (("examples", examples), ("samples", samples)):
+        if number is not None and number < 1:
+            raise SettingError(f"--{option} must be at least 1, but is {number}.")
+    if out is not None and (out.is_dir() or not out.parent.is_dir()):
+        raise RunError(f"--out {out} cannot be written; give a file in a directory that exists.")
+    said = Console(stderr=True)
+    opened = open_policy(where, step=step, overrides=overrides, critic=False, note=lambda s: _remark(said, s))
+    config = opened.config if task is None else on_task(opened.config, task)
+    text = TEXT[config.lang]
+    asked, task_scores = task_of(config)
+    prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
+    chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
+    scorer = reward_scorer(asked, config.reward, task_scores=task_scores)
+    columns = TextColumn(text["progress"]), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    try:
+        with Progress(*columns, console=said, transient=True, disable=not said.is_terminal) as progress:
+            bar = progress.add_task("", total=None)
+            evaluation = evaluate(
+                opened.actor,
+                asked,
+                scorer,
+                config,
+                chosen,
+                samples or config.samples_per_prompt,
+                lambda done, total: progress.update(bar, completed=done, total=total),
+            )
+    finally:
+        scorer.close()
+    if out is not None:
+        atomic_write(out, b"".join(_lines(evaluation)))
+    if as_json:
+        console.out(json.dumps(_summary(opened, config, asked, evaluation), ensure_ascii=False), highlight=False)
+        return
+    _show(console, opened, config, asked, evaluation)
+    if out is not None:
+        count = sum(1 for _ in _lines(evaluation))
+        console.print(Text(text["written"].format(count=count, out=out)), soft_wrap=True)
+
+
+def on_task(config: Config, task: str) -> Config:
+    """The configuration with another task, scored by what that task brings; a data file is asked row by row."""
+    if Path(task).suffix.lower() in READERS:
+        return replace(config, data=replace(config.data, train=[task], held_out=[task]))
+    return replace(
+        config,
+        task=task,
+        data=replace(config.data, train=[], held_out=[]),
+        reward=replace(config.reward, function=None, model=None),
+    )
+
+
+def _held_out(task: Task, actor: Actor, config: Config, note: Callable[[str], object]) -> Sequence[Example]:
+    """The prompts that fit, of those the task keeps apart."""
+    examples = task.held_out_examples()
+    if not len(examples):
+        raise DataError(f"{task.name} has no held-out prompts; give a data file to evaluate on with --task FILE.")
+    most = config.data.max_prompt_tokens
+    fitting = filter_prompts(
+        examples,
+        lambda prompt: len(render_prompt(actor.tokenizer, prompt)),
+        most,
+        config.data.overlong,  # type: ignore[arg-type]
+    )
+    if fitting.overlong:
+        note(TEXT[config.lang]["overlong"].format(count=fitting.overlong, most=most))
+    return fitting.examples
+
+
+def _lines(evaluation: Evaluation) -> Iterator[bytes]:
+    for first, rest in zip(evaluation.greedy, evaluation.sampled, strict=True):
+        for answer in (first, *rest):
+            yield json.dumps(answer.values(), ensure_ascii=False, default=str).encode() + b"\n"
+
+
+def _summary(opened: Opened, config: Config, task: Task, evaluation: Evaluation) -> dict[str, Any]:
+    return {
+        "where": opened.where,
+        "step": opened.step,
+        "model": config.model.path,
+        "task": task.name,
+        "lang": config.lang,
+        "prompts": len(evaluation.greedy),
+        "samples": len(evaluation.sampled[0]),
+        "temperature": opened.actor.sampling.temperature,
+        **evaluation.figures(),
+    }
+
+
+def _show(console: Console, opened: Opened, config: Config, task: Task, evaluation: Evaluation) -> None:
+    text, found = TEXT[config.lang], evaluation.figures()
+    samples = len(evaluation.sampled[0])
+    where = opened.where + ("" if opened.step is None else text["step"].format(step=opened.step))
+    title = text["title"].format(
+        where=where, task=task.name, prompts=len(evaluation.greedy), temperature=opened.actor.sampling.temperature
+    )
+    table = Table(box=SIMPLE_HEAD, pad_edge=False)
+    table.add_column("")
+    table.add_column(text["greedy"], justify="right")
+    table.add_column(text["sampled"].format(samples=samples), justify="right")
+    shown: list[tuple[str, str, Callable[[float], str]]] = [
+        ("score", "score", lambda x: f"{x:.3f}"),
+        ("length", "length", lambda x: f"{x:.1f}"),
+        ("cut", "cut", percent),
+    ]
+    accuracies = [_with_error(found, f"accuracy_{kind}") for kind in ("greedy", "sampled")]
+    table.add_row(text["accuracy"], *accuracies, style="bold")
+    if samples > 1:
+        table.add_row(text["pass"].format(samples=samples), "", percent(found["pass_at_n"]))
+    for label, name, form in shown:
+        table.add_row(text[label], *(form(found[f"{name}_{kind}"]) for kind in ("greedy", "sampled")))
+    console.print(Text(title, style="bold"), soft_wrap=True)
+    console.print(table)
+    answers = Table(box=SIMPLE_HEAD, pad_edge=False)
+    for heading in (text["prompt"], text["greedy"], text["one_sample"]):
+        answers.add_column(heading, overflow="fold")
+    for first, rest in list(zip(evaluation.greedy, evaluation.sampled, strict=True))[:SHOWN]:
+        answers.add_row(_cut(prompt_text(first.example)), _marked(first), _marked(rest[0]))
+    console.print(answers)
+
+
+def _with_error(found: dict[str, float], name: str) -> str:
+    return f"{percent(found[name])} ± {100 * found[name + '_error']:.1f}"
+
+
+def _marked(answer: Answer) -> Text:
+    mark, colour = ("✓", "green") if answer.right else ("✗", "red")
+    return Text.assemble((f"{mark} ", colour), _cut(answer.response))
+
+
+def _cut(text: str) -> Text:
+    shown = visible(text.strip())
+    return Text(shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 1] + "…")
+
+
+def _remark(console: Console, sentence: str) -> None:
+    console.print(Text(sentence, style="yellow"), soft_wrap=True)

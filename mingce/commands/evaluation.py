@@ -1,0 +1,128 @@
+"""Answers to held-out prompts and what they come to.
+
+Every prompt is answered once greedily and `samples` times by sampling, always with the same seeds: the first sample is
+the very one that training validates with, so the numbers can be compared.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from mingce.config import Config
+from mingce.models.prompts import render_prompt
+from mingce.models.sampling import Generation
+from mingce.roles.actor import Actor, row_seed
+from mingce.tasks.base import Example, Score, Task
+from mingce.tasks.combined import BatchScorer
+from mingce.validation import SEED, is_right
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One answer to a held-out prompt; `sample` counts from 0 and is None for the greedy one."""
+
+    example: Example
+    sample: int | None
+    response: str
+    tokens: int
+    finish_reason: str
+    score: Score
+    right: bool
+
+    def values(self) -> dict[str, Any]:
+        """As a line of `--out`."""
+        return {
+            "uid": self.example.uid,
+            "data_source": self.example.data_source,
+            "prompt": self.example.prompt,
+            "ground_truth": self.example.ground_truth,
+            "sample": self.sample,
+            "response": self.response,
+            "tokens": self.tokens,
+            "finish_reason": self.finish_reason,
+            "score": self.score.total,
+            "parts": dict(self.score.parts),
+            "right": self.right,
+        }
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """All answers: `greedy[i]` and `sampled[i][j]` to prompt i."""
+
+    greedy: list[Answer]
+    sampled: list[list[Answer]]
+
+    def figures(self) -> dict[str, float]:
+        """The numbers it comes to; `*_error` is the standard error over prompts."""
+        rates = [statistics.fmean(answer.right for answer in row) for row in self.sampled]
+        samples = [answer for row in self.sampled for answer in row]
+        found: dict[str, float] = {}
+        for kind, answers, per_prompt in (
+            ("greedy", self.greedy, [float(answer.right) for answer in self.greedy]),
+            ("sampled", samples, rates),
+        ):
+            found[f"accuracy_{kind}"] = statistics.fmean(per_prompt)
+            found[f"accuracy_{kind}_error"] = _standard_error(per_prompt)
+            found[f"score_{kind}"] = statistics.fmean(answer.score.total for answer in answers)
+            found[f"length_{kind}"] = statistics.fmean(answer.tokens for answer in answers)
+            found[f"cut_{kind}"] = statistics.fmean(answer.finish_reason == "length" for answer in answers)
+        found["pass_at_n"] = statistics.fmean(any(answer.right for answer in row) for row in self.sampled)
+        return found
+
+
+def evaluate(
+    actor: Actor,
+    task: Task,
+    scorer: BatchScorer,
+    config: Config,
+    examples: Sequence[Example],
+    samples: int,
+    on_progress: Callable[[int, int], None] = lambda done, total: None,
+) -> Evaluation:
+    """Every example answered greedily and `samples` times by sampling, and scored; tells the rows done and in all."""
+    prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
+    total = len(prompts) * (1 + samples)
+    greedy = actor.draw(
+        prompts,
+        replace(actor.sampling, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0),
+        [0] * len(prompts),
+        on_progress=lambda rows, _: on_progress(rows, total),
+    )
+    sampled = actor.draw(
+        prompts,
+        actor.sampling,
+        [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)],
+        samples,
+        on_progress=lambda rows, _: on_progress(len(prompts) + rows, total),
+    )
+    repeated = [example for example in examples for _ in range(samples)]
+    first = _answers(actor, task, scorer, config, examples, greedy, [None] * len(examples))
+    rest = _answers(actor, task, scorer, config, repeated, sampled, list(range(samples)) * len(examples))
+    return Evaluation(first, [rest[row * samples : (row + 1) * samples] for row in range(len(examples))])
+
+
+def _answers(
+    actor: Actor,
+    task: Task,
+    scorer: BatchScorer,
+    config: Config,
+    examples: Sequence[Example],
+    drawn: Generation,
+    samples: Sequence[int | None],
+) -> list[Answer]:
+    texts = actor.texts(drawn)
+    lengths = drawn.attention_mask.sum(1).tolist()
+    scores = scorer.score(examples, texts)
+    rows = zip(examples, samples, texts, lengths, drawn.finish_reasons, scores, strict=True)
+    return [
+        Answer(example, sample, text, tokens, reason, score, is_right(task, example, text, config))
+        for example, sample, text, tokens, reason, score in rows
+    ]
+
+
+def _standard_error(per_prompt: Sequence[float]) -> float:
+    return statistics.stdev(per_prompt) / len(per_prompt) ** 0.5 if len(per_prompt) > 1 else 0.0

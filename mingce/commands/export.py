@@ -1,0 +1,76 @@
+"""`mingce export`: a checkpoint as a plain Hugging Face directory."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from rich.console import Console
+from rich.text import Text
+
+from mingce.atomic import atomic_directory
+from mingce.commands.opening import open_policy
+from mingce.commands.targets import Step
+from mingce.engine.local import parameter_count
+from mingce.errors import RunError, SettingError
+from mingce.models.loading import save_model
+
+CRITIC = "critic"
+
+TEXT = {
+    "zh": {
+        "policy": "第 {step} 步的策略（{size} 参数）在 {out}",
+        "adapter": "第 {step} 步的 LoRA 适配器在 {out}；基座是 {base}",
+        "critic": "critic 在 {out}；新的运行可用 critic.path={out}",
+    },
+    "en": {
+        "policy": "the policy of step {step} ({size} parameters) is in {out}",
+        "adapter": "the LoRA adapters of step {step} are in {out}; their base is {base}",
+        "critic": "the critic is in {out}; a new run can start from it with critic.path={out}",
+    },
+}
+
+
+def run(
+    console: Console, where: str, out: Path, *, step: Step = None, critic: bool = False, adapter: bool = False
+) -> None:
+    """Writes configuration, safetensors, tokenizer and generation settings to `out`, which must not exist yet.
+
+    Adapters are merged into the weights, unless `adapter` asks for them alone (PEFT). `critic` adds the critic as
+    `out/critic`: its backbone as a plain directory and the value head beside it.
+    """
+    if out.exists():
+        raise RunError(f"{out} is already there; choose another --out.")
+    notes = Console(stderr=True)
+    opened = open_policy(where, step=step, critic=critic, note=lambda s: notes.print(Text(s, style="yellow")))
+    if adapter and not opened.config.model.lora.rank:
+        raise SettingError(f"{where} has no LoRA adapters, for all its weights were trained; leave --adapter out.")
+    if critic and opened.critic is None:
+        raise SettingError(f"{where} has no trained critic here; leave --critic out.")
+    model = opened.actor.model
+    needs = sum(tensor.nbytes for tensor in model.parameters())
+    try:
+        with atomic_directory(out, needs=needs) as beside:
+            save_model(beside, model, opened.actor.tokenizer, merge_lora=not adapter)
+            if opened.critic is not None:
+                opened.critic.model.save(beside / CRITIC)
+                opened.actor.tokenizer.save_pretrained(beside / CRITIC)
+            _readable_by_others(beside)
+    except OSError as error:
+        raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
+    text = TEXT[opened.config.lang]
+    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": parameter_count(model)}
+    said = [text["adapter" if adapter else "policy"].format(**facts, out=out)]
+    if opened.critic is not None:
+        said.append(text["critic"].format(out=out / CRITIC))
+    for sentence in said:
+        console.print(Text(sentence), soft_wrap=True)
+
+
+def _readable_by_others(directory: Path) -> None:
+    """Gives every file the usual permissions; safetensors are written for the owner alone."""
+    mask = os.umask(0)
+    os.umask(mask)
+    for folder, _, files in os.walk(directory):
+        for name in files:
+            os.chmod(Path(folder, name), 0o666 & ~mask)

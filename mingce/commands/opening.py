@@ -1,0 +1,97 @@
+"""Opens a run's checkpoint or a model, ready to speak.
+
+Neither the run's data nor its reference is needed for that, so neither is loaded.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from torch import Tensor, nn
+
+from mingce import checkpoints
+from mingce.algorithms.advantage import needs_critic
+from mingce.checkpoints import Checkpoint
+from mingce.commands.targets import Step, find_run
+from mingce.config import Config, read_config
+from mingce.engine.local import build_actor, build_critic
+from mingce.errors import RunError
+from mingce.roles.actor import Actor
+from mingce.roles.critic import Critic
+from mingce.run import Run
+
+
+@dataclass(frozen=True)
+class Opened:
+    """A policy that can speak, and a critic where the run trained one. `step` and `run` are None for a plain model."""
+
+    where: str
+    config: Config
+    actor: Actor
+    critic: Critic | None
+    step: int | None
+    run: Run | None
+
+
+def open_policy(
+    where: str | Path,
+    *,
+    step: Step = None,
+    overrides: Sequence[str] = (),
+    critic: bool = True,
+    note: Callable[[str], object] = lambda sentence: None,
+) -> Opened:
+    """The policy of a run's directory or of a model (`tiny`, a Hugging Face directory or name).
+
+    `overrides` are laid over the run's settings, or over the defaults. A run that is being trained can be opened too:
+    nothing is written. `critic=False` leaves the critic out. `note` is told when a damaged checkpoint is passed over.
+    """
+    run = find_run(where, step)
+    if run is None:
+        config = read_config(None, overrides)
+        config.model.path = str(where)
+        return Opened(str(where), config, build_actor(config), None, None, None)
+    run.config()  # says what is wrong with the file, if anything is
+    config = read_config(run.path / "config.yaml", overrides)
+    found = _checkpoint(run, step, note)
+    actor = build_actor(config)
+    if found is None:
+        return Opened(str(where), config, actor, None, 0, run)
+    _take_weights(actor.model, found, "actor")
+    wanted = critic and needs_critic(config.estimator) and "critic" in found.tensors
+    return Opened(str(where), config, actor, _critic(config, actor, found) if wanted else None, found.step, run)
+
+
+def _checkpoint(run: Run, step: Step, note: Callable[[str], object]) -> Checkpoint | None:
+    """The checkpoint asked for; None for step 0, which is the model as the run found it."""
+    if step == 0:
+        return None
+    if step == "best":
+        step = checkpoints.best_step(run)
+        if step is None:
+            raise RunError(f"no checkpoint of {run.path} has a score, so none is the best; choose one with --step N.")
+    return checkpoints.load_newest(run, note) if step is None else checkpoints.load(run, step)
+
+
+def _critic(config: Config, actor: Actor, found: Checkpoint) -> Critic:
+    critic = build_critic(config, actor)
+    _take_weights(critic.model.eval(), found, "critic")
+    return critic
+
+
+@torch.no_grad()
+def _take_weights(model: nn.Module, found: Checkpoint, role: str) -> None:
+    """Sets every weight that learns to what the checkpoint holds."""
+    saved: Mapping[str, Tensor] = found.tensors[role]
+    for name, parameter in model.named_parameters():
+        if parameter.requires_grad:
+            tensor = saved.get(f"model.{name}")
+            if tensor is None or tensor.shape != parameter.shape:
+                raise RunError(
+                    f"the {role} of {found.path} is of another model than the one its run names (see {name}); "
+                    "leave model.* and critic.path as they were in training."
+                )
+            parameter.copy_(tensor)

@@ -1,0 +1,129 @@
+"""The doctor's self-test: two PPO steps of a small model in a temporary directory, and whether their numbers agree."""
+
+from __future__ import annotations
+
+import io
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from mingce.algorithms import reference
+from mingce.commands.findings import Finding, one_line
+from mingce.commands.opening import open_policy
+from mingce.config import as_values, read_config
+from mingce.engine.local import Roles, build_roles
+from mingce.ledger import Ledger
+from mingce.run import Run
+from mingce.trainer import Trainer
+from mingce.watch.plain import PlainWatch
+
+CLOSE = 1e-4
+"""How far a log-prob of the sampler may lie from the trainer's, and an advantage from its float64 twin."""
+STEPS = 2  # only the second has values other than 0
+SMALL = (
+    "task=counting",  # fewer prompts to read than arithmetic, and dense scores
+    f"steps={STEPS}",
+    "prompts_per_step=8",
+    "samples_per_prompt=2",
+    "minibatch_rollouts=8",
+    "actor.epochs=1",
+    "critic.epochs=1",
+    "threads=1",
+)
+
+TEXT = {
+    "zh": {
+        "model": "内置模型",
+        "model_loads": "{size} 参数",
+        "model_broken": "模型读不出来；重新安装 mingce。",
+        "steps": "两步 PPO",
+        "steps_done": "{rollouts} 条回答，梯度范数 {norm:.3f}，{seconds:.1f} 秒",
+        "steps_broken": "训练在这台机器上不能用；请附上这一行报告问题。",
+        "sampler": "采样端 = 训练端",
+        "gae": "GAE = float64 逐步循环",
+        "gap": "最大差 {gap:.0e}",
+        "numbers_broken": "数值不对，训练结果不可信；重新安装 torch，仍不对就报告问题。",
+        "saved": "存档读回逐位相同",
+        "saved_detail": "{tensors} 个张量",
+        "saved_broken": "存档读回不同；检查 {path} 所在的磁盘。",
+    },
+    "en": {
+        "model": "embedded model",
+        "model_loads": "{size} parameters",
+        "model_broken": "The model cannot be read; install mingce again.",
+        "steps": "two PPO steps",
+        "steps_done": "{rollouts} rollouts, gradient norm {norm:.3f}, {seconds:.1f} s",
+        "steps_broken": "Training does not work on this machine; report it with this line.",
+        "sampler": "sampler = trainer",
+        "gae": "GAE = float64 loop",
+        "gap": "largest difference {gap:.0e}",
+        "numbers_broken": "The numbers are wrong; install torch again, and report it if that does not help.",
+        "saved": "checkpoint reads back bit for bit",
+        "saved_detail": "{tensors} tensors",
+        "saved_broken": "A checkpoint does not read back as it was written; check the disk of {path}.",
+    },
+}
+
+
+def self_test(lang: str, model: str) -> Iterator[Finding]:
+    """A model loads, PPO steps run, sampler and trainer agree, GAE has its twin's numbers, a checkpoint reads back."""
+    text = TEXT[lang]
+    config = read_config(None, [*SMALL, f"lang={lang}"])
+    config.model.path = model
+    try:
+        roles = build_roles(config)
+    except Exception as error:  # a broken installation may raise anything
+        yield Finding(text["model"], one_line(error), False, text["model_broken"])
+        return
+    size = sum(p.numel() for p in roles.actor.model.parameters())
+    yield Finding(text["model"], text["model_loads"].format(size=f"{size:,}"))
+    with tempfile.TemporaryDirectory(prefix="mingce-doctor-") as directory:
+        try:
+            with Run.create(directory, "doctor", as_values(config)) as run:
+                trainer = Trainer(run, config, roles, PlainWatch(Console(file=io.StringIO()), lang))
+                begin = time.perf_counter()
+                for step in range(1, STEPS + 1):
+                    ledger, measured = trainer.step(step)
+                    run.ledger.write(step, ledger)
+                trainer.save(STEPS)
+                seconds = time.perf_counter() - begin
+            same, count = _reads_back(roles, run.path)
+        except Exception as error:
+            yield Finding(text["steps"], one_line(error), False, text["steps_broken"])
+            return
+        facts = {"rollouts": STEPS * len(ledger), "norm": measured["actor/grad_norm"], "seconds": seconds}
+        yield Finding(text["steps"], text["steps_done"].format(**facts))
+        gaps = {"sampler": sampler_gap(ledger), "gae": gae_gap(ledger, config.credit.gamma, config.credit.lam)}
+        for name, gap in gaps.items():
+            yield Finding(text[name], text["gap"].format(gap=gap), gap <= CLOSE, text["numbers_broken"])
+        advice = text["saved_broken"].format(path=directory)
+        yield Finding(text["saved"], text["saved_detail"].format(tensors=count), same, advice)
+
+
+def sampler_gap(ledger: Ledger) -> float:
+    """The largest difference between a token's log-prob when it was drawn and in the trainer's forward pass."""
+    return float((ledger["old_log_probs"] - ledger["rollout_log_probs"])[ledger.mask].abs().max())
+
+
+def gae_gap(ledger: Ledger, gamma: float, lam: float) -> float:
+    """The largest difference between an advantage and the same by a float64 loop."""
+    rewards, values, mask = (ledger[name].tolist() for name in ("rewards", "values", "response_mask"))
+    twin = torch.tensor(reference.gae(rewards, values, mask, gamma, lam).advantages, dtype=torch.float64)
+    return float((ledger["advantages"].double().cpu() - twin)[ledger.mask.cpu()].abs().max())
+
+
+def _reads_back(roles: Roles, path: Path) -> tuple[bool, int]:
+    """Whether the newest checkpoint holds exactly the weights in memory, and how many tensors were compared."""
+    opened = open_policy(path)
+    assert roles.critic is not None
+    assert opened.critic is not None
+    pairs = [
+        pair
+        for ours, read in ((roles.actor.model, opened.actor.model), (roles.critic.model, opened.critic.model))
+        for pair in zip(ours.parameters(), read.parameters(), strict=True)
+    ]
+    return all(torch.equal(ours, read) for ours, read in pairs), len(pairs)

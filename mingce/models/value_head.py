@@ -1,0 +1,82 @@
+"""The value model: a backbone with one number on top of every hidden state."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from safetensors.torch import load_file, save_file
+from torch import Tensor, nn
+from transformers import AutoModel, PreTrainedModel
+
+from mingce.models.batching import joined_rows
+from mingce.models.guarded import guarded
+from mingce.models.loading import backbone, choose_device, load_causal_lm, model_directory, read_weights
+from mingce.models.lora import merged
+
+_HEAD_FILE = "value_head.safetensors"
+
+
+class ValueModel(nn.Module):
+    """V(s) read from a backbone's hidden states by a linear head in float32.
+
+    The head starts at zero: before it has learned anything the value of every state is 0, not noise.
+    """
+
+    def __init__(self, trunk: PreTrainedModel):
+        super().__init__()
+        self.backbone = trunk
+        self.head = nn.Linear(trunk.config.get_text_config().hidden_size, 1, device=trunk.device)
+        nn.init.zeros_(self.head.weight)
+        nn.init.zeros_(self.head.bias)
+
+    @classmethod
+    def from_causal_lm(cls, model: nn.Module) -> ValueModel:
+        """Starts from a copy of the language model's backbone, with adapters merged, and learns all of it."""
+        trunk = copy.deepcopy(backbone(merged(model)))
+        return cls(cast(PreTrainedModel, trunk)).requires_grad_(True)
+
+    @classmethod
+    def load(cls, name_or_dir: str | Path, *, dtype: str = "auto", device: str = "auto") -> ValueModel:
+        """From a directory that `save` wrote, or from any causal language model with a new head."""
+        directory = model_directory(name_or_dir)
+        if not (directory / _HEAD_FILE).exists():
+            return cls(cast(PreTrainedModel, backbone(load_causal_lm(name_or_dir, dtype=dtype, device=device))))
+        model = cls(read_weights(AutoModel, directory, str(name_or_dir), dtype, choose_device(device)))
+        with guarded(f"the value head in {name_or_dir} cannot be read", "check that its files are whole"):
+            model.head.load_state_dict(load_file(directory / _HEAD_FILE))
+        return model
+
+    def save(self, directory: Path) -> None:
+        """Write the backbone as a plain Hugging Face directory, and the head beside it."""
+        with guarded(f"the value model cannot be saved to {directory}", "choose a place that can be written to"):
+            cast(Any, self.backbone).save_pretrained(directory)
+            head = {name: tensor.detach().contiguous() for name, tensor in self.head.state_dict().items()}
+            save_file(head, directory / _HEAD_FILE)
+
+    def forward(
+        self, prompt_ids: Sequence[Sequence[int]], token_ids: Tensor, attention_mask: Tensor, pad_id: int
+    ) -> tuple[Tensor, Tensor]:
+        """Values `[B, T]` and final values `[B]`, float32.
+
+        Slot t is V(s_t), read at the token before y_t, and 0 outside `attention_mask`. The final value is V of the
+        state after the row's last token, the value to bootstrap from if the response was cut there.
+        """
+        mask = attention_mask.bool()
+        if not len(prompt_ids):
+            return torch.zeros(mask.shape, device=mask.device), torch.zeros(0, device=mask.device)
+        joined = joined_rows(prompt_ids, token_ids, mask, pad_id)
+        hidden = self.backbone(input_ids=joined.input_ids, use_cache=False).last_hidden_state
+        everywhere = self.head(hidden.float())[..., 0]
+        read = everywhere.gather(1, joined.columns)
+        final = read.gather(1, mask.sum(1, keepdim=True))[:, 0]
+        return read[:, :-1].masked_fill(~mask, 0.0), final
+
+    def values(
+        self, prompt_ids: Sequence[Sequence[int]], token_ids: Tensor, attention_mask: Tensor, pad_id: int
+    ) -> tuple[Tensor, Tensor]:
+        """`forward` through the module's call, so that its hooks (sharding among them) run."""
+        return cast(tuple[Tensor, Tensor], self(prompt_ids, token_ids, attention_mask, pad_id))

@@ -1,0 +1,221 @@
+"""The actor: draws responses, says how likely they were, and learns from what they earned."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
+
+from mingce.algorithms.losses import (
+    BatchTotals,
+    compute_cpi_loss,
+    compute_entropy_loss,
+    compute_kl_loss,
+    compute_policy_loss,
+)
+from mingce.algorithms.masking import masked_mean
+from mingce.config import Config
+from mingce.errors import SettingError
+from mingce.ledger import Ledger
+from mingce.models.batching import forward_inputs
+from mingce.models.log_probs import response_log_probs
+from mingce.models.lora import base_causal_lm
+from mingce.models.prompts import default_stop_ids, render_prompt
+from mingce.models.sampling import Generation, Sampling, generate
+from mingce.roles.learner import Learner
+from mingce.tasks.base import Example
+
+
+class Actor:
+    """The policy and its optimizer."""
+
+    def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, config: Config):
+        self.model, self.tokenizer, self.config = model, tokenizer, config
+        self.pad_id = int(cast(int, tokenizer.pad_token_id))
+        self.learner = Learner(model, config.actor, config.steps)
+        s = config.sampling
+        stop_ids = {*default_stop_ids(model, tokenizer), *(self._stop_id(text) for text in s.stop)}
+        self.sampling = Sampling(
+            s.max_new_tokens, s.temperature, s.top_k, s.top_p, s.min_p, stop_ids=tuple(sorted(stop_ids))
+        )
+
+    def _stop_id(self, text: str) -> int:
+        ids = self.tokenizer.encode(text, add_special_tokens=False)
+        if len(ids) != 1:
+            raise SettingError(
+                f"sampling.stop: '{text}' is {len(ids)} tokens of this tokenizer; give texts of one token."
+            )
+        return int(ids[0])
+
+    # ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def generate(
+        self, examples: Sequence[Example], step: int, on_progress: Callable[[int, int], None] | None = None
+    ) -> Ledger:
+        """`samples_per_prompt` responses for each example, as a ledger with its rollout_log_probs."""
+        n, seed = self.config.samples_per_prompt, self.config.seed
+        prompts = [render_prompt(self.tokenizer, example.prompt) for example in examples]
+        seeds = [row_seed(seed, step, row) for row in range(len(prompts) * n)]
+        drawn = self.draw(prompts, self.sampling, seeds, n, on_progress)
+        repeated = [example for example in examples for _ in range(n)]
+        ids = [prompt for prompt in prompts for _ in range(n)]
+        rows: dict[str, Sequence[Any]] = {
+            "uid": [f"{step}-{row}" for row in range(len(repeated))],
+            "group": [f"{step}-{i}-{example.uid}" for i, example in enumerate(examples) for _ in range(n)],
+            "data_source": [example.data_source for example in repeated],
+            "prompt": [self.tokenizer.decode(prompt) for prompt in prompts for _ in range(n)],
+            "prompt_ids": ids,
+            "response": self.texts(drawn),
+            "finish_reason": drawn.finish_reasons,
+            "step": [step] * len(repeated),
+            "policy_version": [self.learner.updates] * len(repeated),
+            "temperature": [self.sampling.temperature] * len(repeated),
+        }
+        ledger = Ledger(drawn.token_ids, drawn.attention_mask, drawn.attention_mask, rows)
+        return ledger.fill({"rollout_log_probs": drawn.log_probs})
+
+    def draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[int],
+        n: int = 1,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Generation:
+        """Responses of the policy as it is now; a row depends on its prompt and seed only."""
+        return generate(
+            self.model,
+            prompts,
+            sampling,
+            seeds=seeds,
+            pad_id=self.pad_id,
+            n=n,
+            max_rows=self.config.sampling.max_rows,
+            on_progress=on_progress,
+        )
+
+    def texts(self, drawn: Generation) -> list[str]:
+        """The responses as text, without special tokens."""
+        rows = zip(drawn.token_ids.tolist(), drawn.attention_mask.sum(1).tolist(), strict=True)
+        texts: list[str] = [cast(str, self.tokenizer.decode(ids[:n], skip_special_tokens=True)) for ids, n in rows]
+        return texts
+
+    # ── scoring what was drawn ───────────────────────────────────────────────────────────────────────────────────
+
+    @torch.no_grad()
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        """old_log_probs and entropy, by the same forward pass that updates differentiate."""
+
+        def part(micro: Ledger) -> dict[str, Tensor]:
+            log_probs, entropy = self._forward(micro)
+            return {"old_log_probs": log_probs, "entropy": entropy}
+
+        return ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+
+    def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
+        return response_log_probs(
+            self.model,
+            ledger.row("prompt_ids"),
+            ledger["token_ids"],
+            ledger["attention_mask"],
+            pad_id=self.pad_id,
+            temperature=self.sampling.temperature,
+        )
+
+    @torch.no_grad()
+    def attention(self, ledger: Ledger) -> dict[str, Tensor]:
+        """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
+        model = base_causal_lm(self.model)
+
+        def part(micro: Ledger) -> dict[str, Tensor]:
+            inputs = forward_inputs(micro.row("prompt_ids"), micro["token_ids"], micro["attention_mask"], self.pad_id)
+            maps = model(
+                input_ids=inputs.input_ids,
+                attention_mask=inputs.attention_mask,
+                position_ids=inputs.position_ids,
+                output_attentions=True,
+                use_cache=False,
+            ).attentions
+            mean = torch.stack([layer.float().mean(1) for layer in maps]).mean(0)  # [B, P + T, P + T]
+            width = micro.width
+            last = inputs.input_ids.shape[1] - width + (micro.lengths - 1).clamp(min=0)
+            paid = mean[torch.arange(len(micro), device=mean.device), last]
+            return {"attention_weights": paid[:, paid.shape[1] - width :]}
+
+        implementation = model.config._attn_implementation
+        model.set_attn_implementation("eager")  # the fast kernels do not say what they attended to
+        try:
+            return ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+        finally:
+            model.set_attn_implementation(implementation)
+
+    # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def update(
+        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> dict[str, float]:
+        """PPO on the ledger, which keeps the columns the loss used; returns what is no function of columns."""
+        actor = self.config.actor
+        columns, report = self.learner.learn(
+            ledger,
+            self.loss,
+            step=step,
+            seed=row_seed(self.config.seed, step, -1),
+            minibatch_rollouts=self.config.minibatch_rollouts,
+            micro_batch_tokens=self.config.micro_batch_tokens,
+            loss_scale_factor=self.config.sampling.max_new_tokens,
+            enough=None if actor.stop_kl is None else self._moved_enough,
+            on_progress=on_progress,
+        )
+        ledger.fill(columns)
+        return {f"actor/{name}": value for name, value in report.items()}
+
+    def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
+        """The policy loss of a part, with the entropy bonus and the KL where they are asked for."""
+        c, mask, mode = self.config.actor, micro.loss_mask, self.config.actor.loss_agg_mode
+        log_probs, entropy = self._forward(micro)
+        advantages = micro["whitened_advantages" if "whitened_advantages" in micro else "advantages"]
+        if c.loss == "cpi":
+            policy = compute_cpi_loss(micro["old_log_probs"], log_probs, advantages, mask, mode, **totals)
+        else:
+            policy = compute_policy_loss(
+                micro["old_log_probs"],
+                log_probs,
+                advantages,
+                mask,
+                cliprange_low=c.clip_low,
+                cliprange_high=c.clip_high,
+                clip_ratio_c=c.dual_clip,
+                loss_agg_mode=mode,
+                **totals,
+            )
+        bonus = compute_entropy_loss(entropy, mask, mode, **totals)
+        loss, columns = policy.loss, policy.columns | bonus.columns
+        if c.entropy_coef:
+            loss = loss - c.entropy_coef * bonus.loss
+        if self.config.kl.loss_coef:
+            kl = compute_kl_loss(
+                log_probs,
+                micro["ref_log_probs"],
+                mask,
+                self.config.kl.loss_estimator,
+                self.config.kl.clamp,
+                mode,
+                **totals,
+            )
+            loss, columns = loss + self.config.kl.loss_coef * kl.loss, columns | kl.columns
+        return loss, columns
+
+    def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
+        moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)
+        limit = self.config.actor.stop_kl
+        assert limit is not None
+        return float(moved) > limit
+
+
+def row_seed(seed: int, step: int, row: int) -> int:
+    """A seed for one row of one step, so that a step can be drawn again without what came before it."""
+    return (seed * 1_000_003 + step) * 1_000_003 + row

@@ -1,0 +1,61 @@
+"""The critic: says what each state is worth, and learns from what came of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from mingce.algorithms.losses import BatchTotals, compute_value_loss
+from mingce.config import Config
+from mingce.ledger import Ledger
+from mingce.models.value_head import ValueModel
+from mingce.roles.actor import row_seed
+from mingce.roles.learner import Learner
+
+
+class Critic:
+    """The value model and its optimizer."""
+
+    def __init__(self, model: ValueModel, pad_id: int, config: Config):
+        self.model, self.pad_id, self.config = model, pad_id, config
+        self.learner = Learner(model, config.critic, config.steps)
+
+    @torch.no_grad()
+    def values(self, ledger: Ledger) -> dict[str, Tensor]:
+        """V(s_t) before each token; the value after the last one goes to the row column bootstrap_value."""
+
+        def part(micro: Ledger) -> dict[str, Tensor]:
+            values, after = self._forward(micro)
+            return {"values": values, "bootstrap_value": after}
+
+        columns = ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+        ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
+        return columns
+
+    def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
+        return self.model.values(ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"], self.pad_id)
+
+    def update(
+        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> dict[str, float]:
+        """Fits the returns; the ledger keeps the columns the loss used."""
+        columns, report = self.learner.learn(
+            ledger,
+            self.loss,
+            step=step,
+            seed=row_seed(self.config.seed, step, -2),
+            minibatch_rollouts=self.config.critic.minibatch_rollouts,
+            micro_batch_tokens=self.config.micro_batch_tokens,
+            on_progress=on_progress,
+        )
+        ledger.fill(columns)
+        return {f"critic/{name}": value for name, value in report.items()}
+
+    def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
+        """The value loss of a part."""
+        values, _ = self._forward(micro)
+        return compute_value_loss(
+            values, micro["returns"], micro["values"], micro.loss_mask, self.config.critic.value_clip, **totals
+        )

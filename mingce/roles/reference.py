@@ -1,0 +1,40 @@
+"""The reference: the policy as it was at the start, never updated."""
+
+from __future__ import annotations
+
+from contextlib import nullcontext
+
+import torch
+from torch import Tensor, nn
+
+from mingce.ledger import Ledger
+from mingce.models.loading import clone_frozen
+from mingce.models.log_probs import response_log_probs
+from mingce.models.lora import reference_mode
+
+
+class Reference:
+    """A frozen copy of the policy, or the policy with its adapters off when it has any."""
+
+    def __init__(self, policy: nn.Module, pad_id: int, temperature: float, micro_batch_tokens: int):
+        self.shares_weights = hasattr(policy, "disable_adapter")
+        self.model = policy if self.shares_weights else clone_frozen(policy)
+        self.pad_id, self.temperature, self.micro_batch_tokens = pad_id, temperature, micro_batch_tokens
+
+    @torch.no_grad()
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        """ref_log_probs, at the temperature the tokens were drawn with."""
+
+        def part(micro: Ledger) -> dict[str, Tensor]:
+            log_probs, _ = response_log_probs(
+                self.model,
+                micro.row("prompt_ids"),
+                micro["token_ids"],
+                micro["attention_mask"],
+                pad_id=self.pad_id,
+                temperature=self.temperature,
+            )
+            return {"ref_log_probs": log_probs}
+
+        with reference_mode(self.model) if self.shares_weights else nullcontext():
+            return ledger.by_micro_batch(self.micro_batch_tokens, part)

@@ -1,0 +1,241 @@
+"""Starting and resuming a run: everything between the command line and the loop."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mingce.algorithms.advantage import needs_critic
+from mingce.config import Config, as_values, config_of, read_config, settings
+from mingce.credit import whitens
+from mingce.engine.local import Roles, build_roles, parameter_count
+from mingce.errors import RunError
+from mingce.lang import say
+from mingce.run import Run
+from mingce.sinks import check_sinks, open_sinks
+from mingce.trainer import Trainer
+from mingce.validation import Validation
+from mingce.watch import Summary, Watch, watch_for
+
+
+def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dry_run: bool = False) -> None:
+    """A new run, or with `dry_run` only what it would be."""
+    config = read_config(recipe, overrides)
+    with watch_for(console, config.lang) as watch:
+        check_sinks(config.keep.loggers)
+        roles = build_roles(config, watch.note)
+        if dry_run:
+            show_plan(console, config, roles)
+            return
+        with Run.create(config.root, config.name, as_values(config)) as run:
+            _train(run, config, roles, watch, resumed=False)
+
+
+def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
+    """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps."""
+    with Run.open(path) as run:
+        config = config_of(run.config())
+        if overrides:
+            allowed = ("steps", "keep.", "validation.", "threads", "micro_batch_tokens")
+            for override in overrides:
+                if not override.startswith(allowed):
+                    raise RunError(
+                        f"'{override}' cannot change on resume, for the run would be another; only steps, keep.*, "
+                        "validation.*, threads and micro_batch_tokens can. Start a new run instead."
+                    )
+            changed = read_config(None, overrides)
+            for override in overrides:
+                _copy(changed, config, override.partition("=")[0])
+        with watch_for(console, config.lang) as watch:
+            _train(run, config, build_roles(config, watch.note), watch, resumed=True)
+
+
+def _copy(source: object, target: object, key: str) -> None:
+    *path, last = key.split(".")
+    for part in path:
+        source, target = getattr(source, part), getattr(target, part)
+    setattr(target, last, getattr(source, last))
+
+
+def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: bool) -> None:
+    trainer = Trainer(run, config, roles, watch)
+    started = time.monotonic()
+    try:
+        if resumed:
+            trainer.resume()
+        first = trainer.step_done + 1
+        watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
+        for sentence, warning in remarks(config):
+            watch.note(sentence, warning)
+        if first > config.steps:
+            zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
+            watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
+        sinks = open_sinks(
+            config.keep.loggers,
+            run.path,
+            run.name,
+            as_values(config),
+            first,
+            lambda sentence: watch.note(sentence, True),
+        )
+        try:
+            trainer.train(sinks)
+        finally:
+            sinks.close()
+        watch.end(summary(trainer, time.monotonic() - started))
+    finally:
+        roles.reward.close()
+
+
+def remarks(config: Config) -> list[tuple[str, bool]]:
+    """Where the KL enters, and what is unusual: (sentence, is a warning)."""
+    kl, s, lang = config.kl, config.sampling, config.lang
+    said: list[tuple[str, bool]] = []
+    if kl.reward_coef > 0 and kl.loss_coef > 0:
+        zh = "KL 同时在奖励和损失里，罚了两次；请把 kl.reward_coef 或 kl.loss_coef 设为 0"
+        said.append(
+            (
+                say(
+                    lang,
+                    zh,
+                    "KL is in the reward AND in the loss: paid twice; set one of kl.reward_coef, kl.loss_coef to 0",
+                ),
+                True,
+            )
+        )
+    elif kl.reward_coef > 0:
+        zh = f"KL 在奖励里（{kl.estimator}，β = {kl.reward_coef:g}，{'自适应' if kl.adaptive else '固定'}）"
+        en = f"KL is in the reward ({kl.estimator}, β = {kl.reward_coef:g}, {'adaptive' if kl.adaptive else 'fixed'})"
+        said.append((say(lang, zh, en), False))
+    elif kl.loss_coef > 0:
+        zh, en = (
+            f"KL 在损失里（{kl.loss_estimator}，权重 {kl.loss_coef:g}）",
+            f"KL is in the loss ({kl.loss_estimator}, weight {kl.loss_coef:g})",
+        )
+        said.append((say(lang, zh, en), False))
+    else:
+        zh = "KL 既不在奖励里也不在损失里：没有什么把策略拉在起点附近"
+        said.append(
+            (
+                say(lang, zh, "KL is neither in the reward nor in the loss: nothing holds the policy near its start"),
+                True,
+            )
+        )
+    if s.top_k or s.top_p < 1 or s.min_p > 0:
+        zh = "采样被截断，而训练用整个分布：数据是异策略的"
+        said.append(
+            (
+                say(
+                    lang,
+                    zh,
+                    "sampling is truncated while training uses the whole distribution: the data are off-policy",
+                ),
+                True,
+            )
+        )
+    if config.estimator == "dr_grpo" and config.actor.loss_agg_mode != "seq-mean-token-sum-norm":
+        zh, en = (
+            "dr_grpo 应配 actor.loss_agg_mode=seq-mean-token-sum-norm",
+            "dr_grpo goes with actor.loss_agg_mode=seq-mean-token-sum-norm",
+        )
+        said.append((say(lang, zh, en), True))
+    return said
+
+
+def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
+    """How a step divides, as (label, value) lines; `tokens` is prompt + response of the longest row."""
+    rollouts = config.prompts_per_step * config.samples_per_prompt
+    minibatches = math.ceil(rollouts / config.minibatch_rollouts)
+    rows = min(config.minibatch_rollouts, rollouts)
+    micro = math.ceil(rows / max(config.micro_batch_tokens // max(tokens, 1), 1))
+    lines = [
+        ("rollouts a step", f"{config.prompts_per_step} prompts × {config.samples_per_prompt} samples = {rollouts}"),
+        ("minibatches", f"{minibatches} of {rows} rollouts"),
+        ("micro-batches", f"at most {micro} a minibatch (≤ {config.micro_batch_tokens} tokens, rows ≤ {tokens})"),
+        ("actor updates", f"{config.actor.epochs * minibatches} a step ({config.actor.epochs} epochs)"),
+    ]
+    if needs_critic(config.estimator):
+        critic = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
+        lines.append(("critic updates", f"{critic} a step ({config.critic.epochs} epochs)"))
+    return lines
+
+
+def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
+    """What a person wants to know at the start."""
+    train, apart, size = len(roles.train), len(roles.held_out), parameter_count(roles.actor.model)
+    prompts, samples, c = config.prompts_per_step, config.samples_per_prompt, config.credit
+    if config.lang == "zh":
+        whitened = "，白化" if whitens(config) else ""
+        return [
+            ("任务", f"{roles.task.name}，{train:,} 个训练提示，{apart:,} 个留出"),
+            ("模型", f"{config.model.path}，{size} 参数"),
+            ("优势", f"{config.estimator}（γ = {c.gamma:g}，λ = {c.lam:g}{whitened}）"),
+            ("批次", f"每步 {prompts} 个提示 × {samples} 条回答"),
+            ("目录", str(path)),
+        ]
+    whitened = ", whitened" if whitens(config) else ""
+    return [
+        ("task", f"{roles.task.name}, {train:,} prompts, {apart:,} held out"),
+        ("model", f"{config.model.path}, {size} parameters"),
+        ("credit", f"{config.estimator} (γ = {c.gamma:g}, λ = {c.lam:g}{whitened})"),
+        ("batch", f"{prompts} prompts × {samples} samples a step"),
+        ("run", str(path)),
+    ]
+
+
+def show_plan(console: Console, config: Config, roles: Roles) -> None:
+    """--dry-run: the resolved configuration and the batch plan."""
+    table = Table("setting", "value", "", title="configuration", title_justify="left")
+    for key, setting, default in settings():
+        value: object = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        changed = value != default
+        table.add_row(key, str(value), setting.metadata[config.lang], style="bold green" if changed else None)
+    console.print(table)
+    shortest = min(len(roles.train), 200)
+    longest = max(len(roles.actor.tokenizer.encode(str(roles.train[i].prompt))) for i in range(shortest))
+    plan = Table("plan", "", title="a step", title_justify="left")
+    for label, value in [*facts(config, roles, Path(config.root) / (config.name or "…"))[:-1],
+                         *batch_plan(config, longest + config.sampling.max_new_tokens)]:  # fmt: skip
+        plan.add_row(label, value)
+    plan.add_row(
+        "steps", f"{config.steps}, about {config.steps * config.prompts_per_step / len(roles.train):.1f} epochs"
+    )
+    console.print(plan)
+    for sentence, warning in remarks(config):
+        console.print(sentence, style="yellow" if warning else None)
+
+
+def summary(trainer: Trainer, seconds: float) -> Summary:
+    """What the run came to."""
+
+    def accuracy(result: Validation | None, kind: str) -> float | None:
+        return None if result is None else result.metrics.get(f"val/accuracy_{kind}")
+
+    before, after = trainer.before, trainer.after
+    pairs = zip(before.answers, after.answers, strict=False) if before and after else ()
+    stopped = "Ctrl-C" if trainer.interrupted and trainer.step_done < trainer.config.steps else None
+    path = trainer.run.path
+    commands = (
+        [f"mingce resume {path}"]
+        if stopped
+        else [f"mingce chat {path}", f"mingce eval {path}", f"mingce export {path} --out DIR"]
+    )
+    return Summary(
+        run=str(path),
+        seconds=seconds,
+        steps=trainer.step_done,
+        greedy_before=accuracy(before, "greedy"),
+        greedy_after=accuracy(after, "greedy"),
+        sampled_before=accuracy(before, "sampled"),
+        sampled_after=accuracy(after, "sampled"),
+        answers=[(b.prompt, b.response, a.response, b.right, a.right) for b, a in pairs],
+        stopped=stopped,
+        commands=commands,
+    )

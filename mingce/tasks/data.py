@@ -1,0 +1,189 @@
+"""Examples from files: Parquet, JSONL or JSON with verl's columns, checked whole at the start and converted on access.
+
+| column | what it holds |
+|---|---|
+| `prompt` | text, or a list of `{"role": ..., "content": ...}` |
+| `data_source` | the name of the set, which chooses the scorer |
+| `reward_model` | `{"style": "rule", "ground_truth": ...}`; with style `model` the ground truth may be missing |
+| `extra_info` | optional; anything else the scorer wants to know |
+
+Rows and lines are counted from 1 in every message and every uid.
+"""
+
+from __future__ import annotations
+
+import bisect
+import dataclasses
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from itertools import accumulate
+from pathlib import Path
+from typing import Any, Literal, NamedTuple, overload
+
+from mingce.errors import DataError, UnknownNameError
+from mingce.tasks.base import Example, Prompt
+from mingce.tasks.rows import Rows, open_rows
+
+Row = Mapping[str, Any]
+Convert = Callable[[Row, str], Example]
+"""Makes an example of a row and its uid; a `ValueError` says, without the place, what is wrong with the row."""
+
+REQUIRED = ("prompt", "data_source", "reward_model")
+
+
+class Examples(Sequence[Example]):
+    """The rows of one or several files as examples. `data_sources` are the different ones among them."""
+
+    def __init__(self, paths: Sequence[str | Path], convert: Convert, columns: Sequence[str]) -> None:
+        files = [open_rows(Path(path)) for path in paths]
+        for rows in files:
+            _require_columns(rows, columns)
+        self._files = files
+        self._ends = list(accumulate(len(rows) for rows in files))
+        self._convert = convert
+        names = [rows.path.name for rows in files]
+        self._labels = names if len(set(names)) == len(names) else [str(rows.path) for rows in files]
+        self.data_sources = sorted({example.data_source for example in self})
+
+    def __len__(self) -> int:
+        return self._ends[-1]
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        index = range(len(self))[index]
+        which = bisect.bisect_right(self._ends, index)
+        rows = self._files[which]
+        index -= self._ends[which] - len(rows)
+        return self._example(which, index, rows[index])
+
+    def __iter__(self) -> Iterator[Example]:
+        for which, rows in enumerate(self._files):
+            for index, row in enumerate(rows):
+                yield self._example(which, index, row)
+
+    def _example(self, which: int, index: int, row: Row) -> Example:
+        rows = self._files[which]
+        try:
+            return self._convert(row, f"{self._labels[which]}:{rows.number(index)}")
+        except ValueError as error:
+            raise DataError(f"{rows.where(index)}: {error}; mend or remove the row.") from error
+
+
+class Selected(Sequence[Example]):
+    """Some of the examples, by index, without copying them; `changed` stand in for those of the same index."""
+
+    def __init__(
+        self, examples: Sequence[Example], indices: Sequence[int], changed: Mapping[int, Example] | None = None
+    ) -> None:
+        self._examples, self._indices, self._changed = examples, indices, changed or {}
+
+    def __len__(self) -> int:
+        return len(self._indices)
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        at = self._indices[index]
+        return self._changed[at] if at in self._changed else self._examples[at]
+
+
+def verl_examples(paths: Sequence[str | Path]) -> Examples:
+    """The examples of files with verl's columns."""
+    return Examples(paths, verl_example, REQUIRED)
+
+
+def verl_example(row: Row, uid: str) -> Example:
+    """One row with verl's columns."""
+    source, reward, extra = (row.get(key) for key in ("data_source", "reward_model", "extra_info"))
+    if not isinstance(source, str) or not source:
+        raise ValueError("`data_source` is not a name")
+    if not isinstance(reward, dict) or (reward.get("ground_truth") is None and reward.get("style") != "model"):
+        raise ValueError("`reward_model` has no `ground_truth`")
+    if extra is not None and not isinstance(extra, dict):
+        raise ValueError("`extra_info` is not a mapping")
+    return Example(uid, prompt_of(row.get("prompt")), reward.get("ground_truth"), source, extra or {})
+
+
+def prompt_of(value: Any) -> Prompt:
+    """The prompt column as text or as messages of exactly role and content."""
+    if isinstance(value, str) and value:
+        return value
+    if not isinstance(value, list) or not value:
+        raise ValueError("`prompt` is neither text nor a list of messages")
+    for number, message in enumerate(value, 1):
+        fields = [message.get(key) for key in ("role", "content")] if isinstance(message, dict) else []
+        if not fields or not all(isinstance(text, str) for text in fields):
+            raise ValueError(f"message {number} of `prompt` is not a role and a content, both text")
+    return [{"role": message["role"], "content": message["content"]} for message in value]
+
+
+class FittingPrompts(NamedTuple):
+    """The examples whose prompts fit, and how many did not (and were left out, or were cut)."""
+
+    examples: Sequence[Example]
+    overlong: int
+
+
+def filter_prompts(
+    examples: Sequence[Example],
+    length: Callable[[Prompt], int],
+    max_prompt_tokens: int,
+    overlong: Literal["filter", "cut", "error"] = "filter",
+) -> FittingPrompts:
+    """Keep every prompt within `max_prompt_tokens` as counted by `length`.
+
+    `filter` leaves an over-long one out, `cut` keeps as much of the end of a text prompt as fits, `error` refuses it.
+    """
+    if overlong not in ("filter", "cut", "error"):
+        raise UnknownNameError("way with over-long prompts", overlong, ["filter", "cut", "error"])
+    kept: list[int] = []
+    cut: dict[int, Example] = {}
+    for index, example in enumerate(examples):
+        tokens = length(example.prompt)
+        if tokens > max_prompt_tokens:
+            if overlong == "filter":
+                continue
+            if overlong == "error" or not isinstance(example.prompt, str):
+                chat = "" if overlong == "error" else ", and a chat cannot be cut"
+                raise DataError(
+                    f"the prompt of {example.uid} has {tokens} tokens where {max_prompt_tokens} are allowed{chat}; "
+                    "allow more, or leave such prompts out with overlong=filter."
+                )
+            cut[index] = dataclasses.replace(example, prompt=_longest_end(example.prompt, length, max_prompt_tokens))
+        kept.append(index)
+    if not kept:
+        raise DataError(
+            f"every one of the {len(examples)} prompts is longer than {max_prompt_tokens} tokens; allow more, or cut."
+        )
+    return FittingPrompts(Selected(examples, kept, cut), len(examples) - len(kept) + len(cut))
+
+
+def _longest_end(text: str, length: Callable[[Prompt], int], most: int) -> str:
+    """The longest end of the text, to the character, that has at most `most` tokens."""
+    start = bisect.bisect_left(range(len(text)), True, key=lambda at: length(text[at:]) <= most)
+    # Merges of a tokenizer can make a shorter text longer in tokens, so the found start is only nearly right.
+    while start < len(text) and length(text[start:]) > most:
+        start += 1
+    if start == len(text):
+        raise DataError(f"not one character of a prompt fits into {most} tokens; allow longer prompts.")
+    return text[start:]
+
+
+def _require_columns(rows: Rows, columns: Sequence[str]) -> None:
+    missing = [column for column in columns if column not in rows.columns]
+    if missing:
+        has = ", ".join(rows.columns) or "none"
+        hint = "add it, or read the file as gsm8k:PATH" if {"question", "answer"} <= set(rows.columns) else "add it"
+        raise DataError(f"{rows.path} has no column `{missing[0]}` (its columns: {has}); {hint}.")

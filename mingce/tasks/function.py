@@ -1,0 +1,130 @@
+"""The person's own reward function, `compute_score` in a file of theirs, called as verl calls it.
+
+    def compute_score(data_source, solution_str, ground_truth, extra_info) -> float | dict
+
+A dict holds `score` and any number of named parts, all numbers; the parts are logged beside the score.
+"""
+
+from __future__ import annotations
+
+import copy
+import difflib
+import importlib.util
+import inspect
+import math
+import numbers
+import re
+import sys
+import traceback
+from collections.abc import Callable
+from functools import cache
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from mingce.errors import RewardError
+from mingce.tasks.base import Example, Score
+from mingce.tasks.limit import last_line
+
+ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
+
+
+class FunctionScorer:
+    """A scorer from `path/to/file.py`, or `path/to/file.py:name` where the function is not called `compute_score`."""
+
+    def __init__(self, spec: str) -> None:
+        path, name = split_spec(spec)
+        self.path, self.function_name = path.resolve(), name
+        self.name = path.stem
+        self.function = load_function(self.path, name)
+
+    def __call__(self, example: Example, response: str) -> Score:
+        # Copies, so that a function which writes into its arguments scores the same here as in a worker process.
+        result = self.function(
+            data_source=example.data_source,
+            solution_str=response,
+            ground_truth=copy.deepcopy(example.ground_truth),
+            extra_info=copy.deepcopy(example.extra_info),
+        )
+        return as_score(result)
+
+    def __reduce__(self) -> tuple[type[FunctionScorer], tuple[str]]:
+        return FunctionScorer, (f"{self.path}:{self.function_name}",)
+
+
+def split_spec(spec: str) -> tuple[Path, str]:
+    """The file and the function's name of `path/to/file.py[:name]`."""
+    path, colon, name = (spec, "", "") if spec.endswith(".py") else spec.rpartition(":")
+    if not path.endswith(".py") or (colon and not name.isidentifier()):
+        raise RewardError(f"'{spec}' names no reward function; write path/to/file.py or path/to/file.py:name.")
+    return Path(path), name or "compute_score"
+
+
+def load_function(path: Path, name: str) -> Callable[..., Any]:
+    """The function of the file, checked to take the four arguments by name."""
+    module = _module(path)
+    function = getattr(module, name, None)
+    if not callable(function):
+        near = difflib.get_close_matches(name, [key for key in vars(module) if callable(getattr(module, key))], 1)
+        hint = f"did you mean '{path}:{near[0]}'?" if near else f"write it, or name another as {path}:name."
+        raise RewardError(f"{path} has no function '{name}'; {hint}")
+    where = f"{path}, line {code.co_firstlineno}" if (code := getattr(function, "__code__", None)) else str(path)
+    try:
+        inspect.signature(function).bind(**dict.fromkeys(ARGUMENTS))
+    except TypeError as error:
+        wanted = f"{name}({', '.join(ARGUMENTS)})"
+        raise RewardError(f"{where}: {name} cannot be called as {wanted} ({error}); change its arguments.") from error
+    if inspect.iscoroutinefunction(function):
+        raise RewardError(f"{where}: {name} is async; write it as a plain def, slow ones run in worker processes.")
+    return function  # type: ignore[no-any-return]
+
+
+@cache
+def _module(path: Path) -> ModuleType:
+    """The file as a module, run once in a process."""
+    if not path.is_file():
+        raise RewardError(f"there is no reward file {path}; check the path.")
+    name = re.sub(r"\W", "_", f"mingce_reward_{path}")
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[name] = module
+    if str(path.parent) not in sys.path:
+        sys.path.append(str(path.parent))  # last, so that a neighbour of the file can be imported but shadows nothing
+    try:
+        spec.loader.exec_module(module)
+    except (Exception, SystemExit) as error:
+        del sys.modules[name]
+        raise RewardError(f"{_place(error, path)}: {last_line(error)}; mend the file.") from error
+    return module
+
+
+def as_score(result: Any) -> Score:
+    """What a reward function returned, as a score; anything but finite numbers is refused by name."""
+    if not isinstance(result, dict):
+        return Score(_number(result, "the score"))
+    if "score" not in result:
+        raise RewardError(
+            f"the reward function returned a dict without 'score' (its keys: {', '.join(map(str, result))})."
+        )
+    parts = {str(key): _number(value, f"'{key}'") for key, value in result.items() if key != "score"}
+    return Score(_number(result["score"], "'score'"), parts)
+
+
+def _number(value: Any, what: str) -> float:
+    if getattr(value, "ndim", None) == 0 and hasattr(value, "item"):  # a scalar of numpy or torch
+        value = value.item()
+    if not isinstance(value, numbers.Real):
+        raise RewardError(f"the reward function returned {what} as {type(value).__name__}, not a number.")
+    if not math.isfinite(value):
+        raise RewardError(f"the reward function returned {what} as {value}, which is not finite.")
+    return float(value)
+
+
+def _place(error: BaseException, path: Path) -> str:
+    """The file and line where it happened: a syntax error's own, else the deepest line within the file."""
+    if isinstance(error, SyntaxError) and error.lineno is not None:
+        return f"{error.filename}, line {error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
+    return f"{path}, line {lines[-1]}" if lines else str(path)

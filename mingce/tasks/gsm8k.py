@@ -1,0 +1,106 @@
+r"""GSM8K: grade-school word problems whose answer is one number, right or wrong.
+
+A file has the set's own columns (`question`, and `answer` ending in `#### 18`) or verl's. The number of a response
+is what follows its last `####`, else what stands in its last `\boxed{}`, else its last number. It is right when it is
+equal to the ground truth, whether written `18`, `$18.00`, `18 %` or `36/2`; there is no credit for half the way.
+"""
+
+from __future__ import annotations
+
+import logging
+import re
+from collections.abc import Sequence
+from fractions import Fraction
+from pathlib import Path
+
+from math_verify import LatexExtractionConfig, parse, verify
+from sympy import Rational
+
+from mingce.tasks.answers import after_last, last_boxed, numbers, plain
+from mingce.tasks.base import Example, Prompt, Score
+from mingce.tasks.data import REQUIRED, Convert, Examples, Row, verl_example
+from mingce.tasks.file_task import FileTask
+from mingce.tasks.rows import open_rows
+
+INSTRUCTION = 'Think step by step and give the final number after "####".'
+DATA_SOURCE = "openai/gsm8k"
+
+# Only arithmetic that takes no longer than its text is long: a response of 9^9^9^9 must not stop the run.
+ARITHMETIC = re.compile(r"(?:[\d.,+\-*/()\s{}$%]|\\[dt]?frac|\\times|\\cdot|\\div|\\left|\\right|\\[,;! ])+", re.ASCII)
+LONGEST_EXPRESSION = 100
+
+for module in ("parser", "grader"):  # they warn that their time limit is off; the scorer's own limit holds instead
+    logging.getLogger(f"math_verify.{module}").setLevel(logging.ERROR)
+
+
+def gsm8k(
+    train: Sequence[str | Path], held_out: Sequence[str | Path] | None = None, *, chat: bool = True, seed: int = 0
+) -> FileTask:
+    """The problems of the files; those with the set's own columns are asked in a chat or (`chat=False`) as text."""
+    apart = _read(held_out, chat) if held_out else None
+    return FileTask("gsm8k", _read(train, chat), apart, number_scorer, seed=seed)
+
+
+def number_scorer(example: Example, response: str) -> Score:
+    """1 for the right number, 0 for any other or none; the part `answered` says whether there was one."""
+    found = answer_text(response)
+    right = found is not None and equals(found, str(example.ground_truth))
+    return Score(float(right), {"answered": float(found is not None)})
+
+
+def answer_text(response: str) -> str | None:
+    """The part of the response that gives its number: one line, or None if there is no number at all."""
+    marked = after_last(response, "####")
+    if marked is None:
+        marked = last_boxed(response)
+    if marked is not None:
+        line = marked.split("\n")[0].rpartition("=")[2].strip()
+        return line if any(character.isdigit() for character in line) else None
+    every = numbers(response)
+    return str(every[-1]) if every else None
+
+
+def equals(found: str, truth: str) -> bool:
+    """Whether the text gives the number `truth`, as one number among words or as an arithmetic expression."""
+    wanted = numbers(truth)[0]
+    given = numbers(found)
+    if len(given) == 1:
+        return given[0] == wanted
+    expression = plain(found).replace("$", "").replace("%", "")
+    if len(expression) > LONGEST_EXPRESSION or "**" in expression or not ARITHMETIC.fullmatch(expression):
+        return False
+    parsed = parse(f"${expression}$", [LatexExtractionConfig()], parsing_timeout=None)
+    return bool(verify(Rational(wanted.numerator, wanted.denominator), parsed, timeout_seconds=None))
+
+
+def gsm8k_example(row: Row, uid: str, chat: bool) -> Example:
+    """One row of `question` and `answer`."""
+    question, answer = row.get("question"), row.get("answer")
+    if not isinstance(question, str) or not question.strip():
+        raise ValueError("`question` is not text")
+    if not isinstance(answer, str) or "####" not in answer:
+        raise ValueError("`answer` does not end in #### and a number")
+    text = f"{question.strip()}\n{INSTRUCTION}"
+    prompt: Prompt = [{"role": "user", "content": text}] if chat else f"{text}\n"
+    return Example(uid, prompt, _one_number(answer.rpartition("####")[2]), DATA_SOURCE, {"answer": answer})
+
+
+def _read(paths: Sequence[str | Path], chat: bool) -> Examples:
+    """The examples of the files, which all have the columns of the first."""
+    raw = "question" in open_rows(Path(paths[0])).columns
+    convert: Convert = (lambda row, uid: gsm8k_example(row, uid, chat)) if raw else _verl_number
+    return Examples(paths, convert, ("question", "answer") if raw else REQUIRED)
+
+
+def _verl_number(row: Row, uid: str) -> Example:
+    example = verl_example(row, uid)
+    _one_number(str(example.ground_truth))
+    return example
+
+
+def _one_number(text: str) -> str:
+    found = numbers(text)
+    if len(found) != 1:
+        raise ValueError(f"the ground truth {text.strip()!r} is not one number")
+    number: Fraction = found[0]
+    return str(number)

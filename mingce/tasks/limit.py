@@ -1,0 +1,95 @@
+"""One response scored under a time limit, with every way to fail turned into a `Failure`."""
+
+from __future__ import annotations
+
+import math
+import numbers
+import signal
+import threading
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass
+from types import FrameType
+from typing import Any
+
+from mingce.errors import RewardError, SettingError
+from mingce.tasks.base import Example, Score
+
+
+@dataclass(frozen=True)
+class Failure:
+    """Why a scorer gave no score: one line, and the traceback where there is one."""
+
+    reason: str
+    trace: str = ""
+
+
+class _TimeUp(BaseException):
+    """Raised by the alarm; not an `Exception`, so that a scorer's own `except Exception` does not swallow it."""
+
+
+def scored(scorer: Callable[[Example, str], Score], example: Example, response: str) -> Score | Failure:
+    """The score, made of plain finite floats, or why there is none."""
+    try:
+        return _plain(scorer(example, response))
+    except RewardError as error:
+        return Failure(str(error).rstrip("."), traceback.format_exc())
+    except (Exception, SystemExit) as error:
+        return Failure(last_line(error), traceback.format_exc())
+
+
+def scored_here(
+    scorer: Callable[[Example, str], Score], example: Example, response: str, time_limit: float | None
+) -> Score | Failure:
+    """Score in this process, interrupted by an alarm when the time is over."""
+    if time_limit is None:
+        return scored(scorer, example, response)
+    if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
+        raise SettingError("a reward time limit needs worker processes here; set reward workers to 1 or more.")
+    rang = False
+
+    def ring(signum: int, frame: FrameType | None) -> None:
+        nonlocal rang
+        rang = True
+        raise _TimeUp
+
+    before = signal.signal(signal.SIGALRM, ring)
+    try:
+        outcome: Score | Failure = too_slow(time_limit)
+        try:
+            signal.setitimer(signal.ITIMER_REAL, time_limit)
+            outcome = scored(scorer, example, response)
+        finally:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+    except _TimeUp:
+        pass
+    finally:
+        signal.signal(signal.SIGALRM, before)
+    return too_slow(time_limit) if rang else outcome
+
+
+def last_line(error: BaseException) -> str:
+    """The error as the last line of a traceback says it, on one line."""
+    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    return f"{type(error).__name__}: {said}" if said else type(error).__name__
+
+
+def too_slow(time_limit: float) -> Failure:
+    return Failure(f"it took longer than the time limit of {time_limit:g} s")
+
+
+def _plain(score: Any) -> Score:
+    """The score with builtin floats, so that it is cheap to send and what is wrong with it is found in one place."""
+    if not isinstance(score, Score):
+        raise RewardError(f"the scorer returned {type(score).__name__} instead of a Score")
+    return Score(
+        _finite(score.score, "its score"),
+        {str(name): _finite(value, f"its part '{name}'") for name, value in score.parts.items()},
+        tuple((int(offset), _finite(amount, f"its dense part at {offset}")) for offset, amount in score.dense),
+    )
+
+
+def _finite(value: Any, what: str) -> float:
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise RewardError(f"{what} is {value!r}, not a finite number")
+    return float(value)

@@ -1,0 +1,162 @@
+"""Rows of a data file as plain dictionaries, each converted when it is asked for.
+
+A Parquet file stays an Arrow table and a JSONL file stays its bytes, so that a hundred thousand rows cost little more
+memory than the file has bytes.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any, Protocol
+
+from mingce.errors import DataError
+
+
+class Rows(Protocol):
+    """The rows of the file at `path`; `columns` are those of the table, or of the first row where there is no table."""
+
+    @property
+    def path(self) -> Path: ...
+
+    @property
+    def columns(self) -> list[str]: ...
+
+    def __len__(self) -> int: ...
+
+    def __getitem__(self, index: int) -> dict[str, Any]: ...
+
+    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+
+    def number(self, index: int) -> int:
+        """The number a person finds the row by, from 1."""
+        ...
+
+    def where(self, index: int) -> str:
+        """The place of a row as a message says it."""
+        ...
+
+
+class ParquetRows:
+    """Rows of a Parquet file."""
+
+    def __init__(self, path: Path) -> None:
+        import pyarrow as pa
+        import pyarrow.parquet as pq
+
+        self.path = path
+        try:
+            self._table = pq.read_table(path, partitioning=None)
+        except (pa.ArrowException, OSError, ValueError) as error:
+            reason = str(error).splitlines()[0].rstrip(".")
+            raise DataError(f"{path} cannot be read as Parquet ({reason}); write or copy the file again.") from error
+        self.columns = list(self._table.column_names)
+
+    def __len__(self) -> int:
+        return int(self._table.num_rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        row: dict[str, Any] = self._table.slice(index, 1).to_pylist()[0]
+        return row
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        for batch in self._table.to_batches(max_chunksize=1024):  # ten times faster than row by row
+            yield from batch.to_pylist()
+
+    def number(self, index: int) -> int:
+        return index + 1
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, row {self.number(index)}"
+
+
+class JsonLines:
+    """Rows of a file with one JSON object a line; empty lines are passed over."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._lines = _read(path).split(b"\n")
+        self._at = [at for at, line in enumerate(self._lines) if line.strip()]
+        self.columns = list(self[0]) if self._at else []
+
+    def __len__(self) -> int:
+        return len(self._at)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        try:
+            row = json.loads(self._lines[self._at[index]])
+        except ValueError as error:
+            raise DataError(f"{self.where(index)} is not JSON ({_reason(error)}); mend or remove the line.") from error
+        return _object(row, self.where(index))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[index] for index in range(len(self)))
+
+    def number(self, index: int) -> int:
+        return self._at[index] + 1
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, line {self.number(index)}"
+
+
+class JsonList:
+    """Rows of a file that is one JSON list of objects."""
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        try:
+            self._rows = json.loads(_read(path).strip() or b"[]")
+        except ValueError as error:
+            line = f", line {error.lineno}" if isinstance(error, json.JSONDecodeError) else ""
+            raise DataError(f"{path}{line} is not JSON ({_reason(error)}); mend the file.") from error
+        if not isinstance(self._rows, list):
+            raise DataError(f"{path} is not a JSON list of objects; put the rows into [ ], or name it .jsonl.")
+        self.columns = list(self[0]) if self._rows else []
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __getitem__(self, index: int) -> dict[str, Any]:
+        return _object(self._rows[index], self.where(index))
+
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[index] for index in range(len(self)))
+
+    def number(self, index: int) -> int:
+        return index + 1
+
+    def where(self, index: int) -> str:
+        return f"{self.path}, row {self.number(index)}"
+
+
+READERS: dict[str, Callable[[Path], Rows]] = {".parquet": ParquetRows, ".jsonl": JsonLines, ".json": JsonList}
+
+
+def open_rows(path: Path) -> Rows:
+    """The rows of a file by its suffix; at least one."""
+    if path.suffix.lower() not in READERS:
+        raise DataError(f"{path} is none of {', '.join(READERS)}; convert it, or give it the suffix of what it holds.")
+    if not path.is_file():
+        raise DataError(f"there is no data file {path}; check the path.")
+    rows = READERS[path.suffix.lower()](path)
+    if len(rows) == 0:
+        raise DataError(f"{path} holds no rows; write it again, or leave it out.")
+    return rows
+
+
+def _read(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError as error:
+        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+
+
+def _object(row: Any, where: str) -> dict[str, Any]:
+    if not isinstance(row, dict):
+        raise DataError(f"{where} is not an object with named columns; mend or remove it.")
+    return row
+
+
+def _reason(error: ValueError) -> str:
+    return error.msg if isinstance(error, json.JSONDecodeError) else str(error)

@@ -1,0 +1,134 @@
+"""Scoring a batch: in this process, or in worker processes that may be slow, hang or die without hurting the run.
+
+A scorer that raises, runs over its time, returns what is no finite number, or takes its worker down with it has failed
+on that example. A failure stops the run with the example shown, or counts as the score that was configured and is
+marked in the parts; it is never silent.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from typing import Literal
+
+from mingce.errors import RewardError, SettingError
+from mingce.tasks.base import Example, Score, Task
+from mingce.tasks.limit import Failure, scored_here
+from mingce.tasks.workers import Workers
+
+Scorer = Callable[[Example, str], Score]
+OnError = Literal["stop"] | float
+
+FAILED = "reward_error"
+"""The part that counts failures: 1 where the scorer failed, 0 where it did not, when `on_error` is a number."""
+
+
+class Scoring:
+    """Scores batches with one task or function, keeping its worker processes from batch to batch.
+
+    `workers=0` scores in this process. `time_limit` (seconds for one response; None for no limit) then needs the main
+    thread, and cannot stop code that is stuck inside a C call or sets alarms itself; worker processes are killed.
+    """
+
+    def __init__(
+        self,
+        scorer: Task | Scorer,
+        *,
+        name: str | None = None,
+        workers: int = 0,
+        time_limit: float | None = None,
+        on_error: OnError = "stop",
+    ) -> None:
+        if workers < 0:
+            raise SettingError(f"reward workers are {workers}; 0 scores in this process, 1 or more in processes.")
+        if time_limit is not None and not time_limit > 0:
+            raise SettingError(f"the reward's time limit is {time_limit} s; give a positive number, or none.")
+        if on_error != "stop" and not (isinstance(on_error, int | float) and math.isfinite(on_error)):
+            raise SettingError(f"on_error is {on_error!r}; give 'stop', or the finite score a failure counts as.")
+        self.name = name or str(getattr(scorer, "name", None) or getattr(scorer, "__name__", "reward"))
+        self._scorer = scorer_of(scorer)
+        self._time_limit = time_limit
+        self._on_error = on_error
+        self._workers = Workers(self._scorer, workers, time_limit) if workers else None
+
+    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
+        """One score a response, in order. With `on_error="stop"` the first failure of the batch is raised."""
+        assert len(examples) == len(responses), f"{len(examples)} examples, {len(responses)} responses"
+        stop = self._on_error == "stop"
+        if self._workers is not None:
+            outcomes = self._workers.run(examples, responses, stop_on_failure=stop)
+        else:
+            outcomes = []
+            for example, response in zip(examples, responses, strict=True):
+                outcomes.append(scored_here(self._scorer, example, response, self._time_limit))
+                if stop and isinstance(outcomes[-1], Failure):
+                    break
+        scores = []
+        for example, response, outcome in zip(examples, responses, outcomes, strict=False):
+            if not isinstance(outcome, Failure):
+                scores.append(outcome if stop else Score(outcome.score, {**outcome.parts, FAILED: 0.0}, outcome.dense))
+            elif isinstance(self._on_error, str):
+                raise failed(example, response, outcome)
+            else:
+                scores.append(Score(float(self._on_error), {FAILED: 1.0}))
+        return scores
+
+    def close(self) -> None:
+        """End the worker processes."""
+        if self._workers is not None:
+            self._workers.close()
+
+    def __enter__(self) -> Scoring:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+
+def score_all(
+    scorer: Task | Scorer,
+    examples: Sequence[Example],
+    responses: Sequence[str],
+    *,
+    workers: int = 0,
+    time_limit: float | None = None,
+    on_error: OnError = "stop",
+) -> list[Score]:
+    """Score one batch and end the workers again; see `Scoring`."""
+    with Scoring(scorer, workers=workers, time_limit=time_limit, on_error=on_error) as scoring:
+        return scoring.score(examples, responses)
+
+
+def scorer_of(scorer: Task | Scorer) -> Scorer:
+    """The function that scores one response: a task's own scorer, without its data where it has one apart."""
+    for attribute in ("scorer", "score"):
+        if hasattr(scorer, attribute):
+            return getattr(scorer, attribute)  # type: ignore[no-any-return]
+    assert callable(scorer)
+    return scorer
+
+
+def failed(example: Example, response: str, failure: Failure) -> RewardError:
+    """The error that shows the example on which a scorer failed."""
+    error = RewardError(
+        f"the reward of {example.uid} failed ({failure.reason}) on prompt {shortened(prompt_text(example), end=True)}, "
+        f"response {shortened(response)}, ground truth {shortened(str(example.ground_truth))}; "
+        "mend the reward function, or set on_error to the score that a failure shall count as."
+    )
+    if failure.trace:
+        error.add_note(failure.trace)
+    return error
+
+
+def prompt_text(example: Example) -> str:
+    """The prompt as one text, a chat as `role: content` lines."""
+    if isinstance(example.prompt, str):
+        return example.prompt
+    return "\n".join(f"{message['role']}: {message['content']}" for message in example.prompt)
+
+
+def shortened(text: str, most: int = 120, *, end: bool = False) -> str:
+    """The text quoted on one line, its beginning (or `end`) only where it is long."""
+    if len(text) > most:
+        text = "…" + text[1 - most :] if end else text[: most - 1] + "…"
+    return repr(text)

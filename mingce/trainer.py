@@ -1,0 +1,216 @@
+"""The loop. Generate; value, compare and score; assign credit; update critic and actor; write it all down.
+
+Steps count from 1; step 0 is the model as it was. A step is a function of the weights it starts from, the configuration
+and its number, so a run that is killed and resumed goes the same way bit for bit.
+"""
+
+from __future__ import annotations
+
+import random
+import signal
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from types import FrameType
+from typing import Any
+
+import numpy as np
+import torch
+
+from mingce import checkpoints
+from mingce.algorithms.kl import AdaptiveKLController, FixedKLController
+from mingce.config import Config
+from mingce.credit import assign_credit
+from mingce.engine.local import Roles
+from mingce.lang import say
+from mingce.ledger import Ledger
+from mingce.metrics import compute_metrics, metric
+from mingce.roles.actor import row_seed
+from mingce.run import Run
+from mingce.selfcheck import self_check
+from mingce.sinks import Sinks
+from mingce.validation import Validation, validate
+from mingce.watch import Watch
+
+
+def seed_everything(seed: int) -> None:
+    """The global generators, for code that is not ours, a reward function above all; ours has seeds of its own."""
+    random.seed(seed)
+    np.random.seed(seed % 2**32)
+    torch.manual_seed(seed)
+
+
+class Trainer:
+    """One run's training, from wherever its newest checkpoint left it."""
+
+    def __init__(self, run: Run, config: Config, roles: Roles, watch: Watch):
+        self.run, self.config, self.roles, self.watch = run, config, roles, watch
+        kl = config.kl
+        self.kl = (
+            AdaptiveKLController(kl.reward_coef, kl.target, kl.horizon)
+            if kl.adaptive
+            else FixedKLController(kl.reward_coef)
+        )
+        self.seconds: dict[str, float] = {}
+        self.before: Validation | None = None
+        self.after: Validation | None = None
+        self.step_done = 0
+        self.interrupted = False
+
+    def train(self, sinks: Sinks) -> None:
+        """All steps that are left; Ctrl-C ends the step at hand, saves it and stops."""
+        with self._ctrl_c():
+            if self.step_done == 0:
+                self.before = self._validate(0)
+                self._record(0, self.before.metrics, sinks)
+            for step in range(self.step_done + 1, self.config.steps + 1):
+                ledger, measured = self.step(step)
+                metrics = compute_metrics(ledger) | measured
+                every = self.config.validation.every
+                if step == self.config.steps or (every and step % every == 0):
+                    self.after = self._validate(step)
+                    metrics |= self.after.metrics
+                with self.stage("ledger", step):
+                    every = self.config.keep.ledger_every
+                    if every and step % every == 0:
+                        self.run.ledger.write(step, ledger)
+                metrics |= self._timings(ledger)
+                self._record(step, metrics, sinks)
+                self.step_done = step
+                last = step == self.config.steps or self.interrupted
+                if last or step % self.config.keep.checkpoint_every == 0:
+                    self.save(step, metrics.get("val/accuracy_sampled"))
+                self.watch.step(step, metrics, ledger, partial(self.token_texts, ledger))
+                if self.interrupted:
+                    return
+
+    def step(self, step: int) -> tuple[Ledger, dict[str, float]]:
+        """One PPO step: the ledger with every column, and what is no function of columns."""
+        actor, critic, reference, reward = self.roles.actor, self.roles.critic, self.roles.reference, self.roles.reward
+        seed_everything(row_seed(self.config.seed, step, -3))
+        examples = self.roles.batch(step, self.config.prompts_per_step, self.config.seed)
+        drawn_for = [example for example in examples for _ in range(self.config.samples_per_prompt)]
+        with self.stage("generate", step):
+            ledger = actor.generate(examples, step, lambda rows, _: self.watch.progress(rows, len(drawn_for)))
+        with self.stage("score", step):
+            ledger.fill(reward.score(ledger, drawn_for))
+        with self.stage("log_probs", step):
+            ledger.fill(actor.log_probs(ledger))
+            if reference is not None:
+                ledger.fill(reference.log_probs(ledger))
+            if self.config.estimator == "attention":
+                ledger.fill(actor.attention(ledger))
+        with self.stage("values", step):
+            if critic is not None:
+                ledger.fill(critic.values(ledger))
+        with self.stage("credit", step):
+            beta = self.kl.value
+            assign_credit(ledger, self.config, beta)
+            if step == 1:
+                self.watch.note(self_check(ledger, actor, self.config))
+        measured = {"critic/kl_coeff": beta}
+        with self.stage("update_critic", step):
+            if critic is not None:
+                measured |= critic.update(ledger, step, self.watch.progress)
+        with self.stage("update_actor", step):
+            if step > self.config.critic.warmup or critic is None:
+                measured |= actor.update(ledger, step, self.watch.progress)
+        if "kl" in ledger:
+            self.kl.update(metric("critic/kl", ledger), len(ledger))
+        return ledger, measured
+
+    # ── writing and going on ─────────────────────────────────────────────────────────────────────────────────────
+
+    def save(self, step: int, score: float | None) -> None:
+        """A checkpoint of everything that the next step depends on; `score` decides which is the best."""
+        learners = {"actor": self.roles.actor.learner}
+        if self.roles.critic is not None:
+            learners["critic"] = self.roles.critic.learner
+        state: dict[str, Any] = {name: learner.state() for name, learner in learners.items()}
+        state["kl_coef"] = self.kl.value
+        state["before"] = None if self.before is None else self.before.state()
+        with self.stage("save", step):
+            checkpoints.save(
+                self.run,
+                step,
+                tensors={name: learner.tensors() for name, learner in learners.items()},
+                state=state,
+                score=score,
+                keep_last=self.config.keep.last,
+                keep_best=self.config.keep.best,
+            )
+
+    def resume(self) -> None:
+        """Takes up the newest whole checkpoint and forgets whatever was written after it."""
+        found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True))
+        self.run.rewind(-1 if found is None else found.step)
+        if found is None:
+            zh = "还没有存档，从头开始"
+            self.watch.note(say(self.config.lang, zh, "no checkpoint yet; starting from the beginning"))
+            return
+        self.roles.actor.learner.restore(found.tensors["actor"], found.state["actor"])
+        if self.roles.critic is not None:
+            self.roles.critic.learner.restore(found.tensors["critic"], found.state["critic"])
+        self.kl.value = found.state["kl_coef"]
+        if found.state["before"] is not None:
+            self.before = Validation.of_state(found.state["before"])
+        self.step_done = found.step
+
+    def _record(self, step: int, metrics: dict[str, float], sinks: Sinks) -> None:
+        self.run.log(step, metrics)
+        sinks.log(step, metrics)
+
+    def _validate(self, step: int) -> Validation:
+        with self.stage("validate", step):
+            result = validate(self.roles, self.config, self.watch.progress)
+        self.watch.validated(step, result.metrics)
+        return result
+
+    # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────
+
+    @contextmanager
+    def stage(self, name: str, step: int) -> Iterator[None]:
+        """Says which stage a step is in, and how long it took."""
+        self.watch.stage(name, step)
+        start = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - start
+
+    def _timings(self, ledger: Ledger) -> dict[str, float]:
+        """Seconds by stage since the last call, and the speed they make."""
+        spent, self.seconds = self.seconds, {}
+        spent.pop("validate", None)
+        total = sum(spent.values())
+        seconds = {f"timing_s/{name}": value for name, value in spent.items()} | {"timing_s/step": total}
+        return seconds | {"perf/tokens_per_second": int(ledger.mask.sum()) / max(total, 1e-9)}
+
+    def token_texts(self, ledger: Ledger, row: int) -> list[str]:
+        """The tokens of a rollout as texts, in order."""
+        ids = ledger["token_ids"][row, : int(ledger.lengths[row])].tolist()
+        return [str(self.roles.tokenizer.decode([i])) for i in ids]
+
+    @contextmanager
+    def _ctrl_c(self) -> Iterator[None]:
+        """The first Ctrl-C asks to stop after the step, the second stops at once."""
+
+        def asked(number: int, frame: FrameType | None) -> None:
+            self.interrupted = True
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            zh, en = (
+                "Ctrl-C：做完这一步并存档（再按一次立即停止）",
+                "Ctrl-C: finishing this step, then saving (again to stop at once)",
+            )
+            self.watch.note(say(self.config.lang, zh, en), True)
+
+        try:
+            usual = signal.signal(signal.SIGINT, asked)
+        except ValueError:  # not the main thread
+            yield
+            return
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, usual)

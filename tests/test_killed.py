@@ -1,0 +1,74 @@
+"""A run killed with SIGKILL again and again, whatever it is doing, ends as the run that was never killed."""
+
+from __future__ import annotations
+
+import io
+import multiprocessing
+import os
+import random
+import signal
+import time
+from pathlib import Path
+
+from rich.console import Console
+from test_train import same_files
+
+from mingce.run import Run
+
+SETTINGS = (
+    "steps=14", "prompts_per_step=16", "samples_per_prompt=2", "minibatch_rollouts=16", "validation.examples=8",
+    "validation.every=3", "keep.checkpoint_every=2", "kl.adaptive=true", "threads=1",
+)  # fmt: skip
+KILLS = 10
+
+
+def _train(root: Path, name: str) -> None:
+    """In a process of its own: begin the run, or go on with it."""
+    from mingce import start
+
+    console = Console(file=io.StringIO())
+    if (root / name / "config.yaml").exists():
+        start.resume(console, root / name)
+    else:
+        start.train(console, None, [f"root={root}", f"name={name}", *SETTINGS])
+
+
+def _child(root: Path, name: str) -> multiprocessing.process.BaseProcess:
+    # forked, so that the libraries are loaded already and kills come while it trains, not while it imports
+    process = multiprocessing.get_context("fork").Process(target=_train, args=(root, name))
+    process.start()
+    return process
+
+
+def _lines(path: Path) -> int:
+    return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+def test_killed_at_random_moments_it_ends_bit_for_bit_the_same(tmp_path: Path) -> None:
+    whole = _child(tmp_path, "whole")
+    begun = time.monotonic()
+    whole.join()
+    step_seconds = (time.monotonic() - begun) / 14
+    assert whole.exitcode == 0
+
+    chance = random.Random(7)
+    metrics = tmp_path / "killed" / "metrics.jsonl"
+    killed = 0
+    while True:
+        child = _child(tmp_path, "killed")
+        if killed < KILLS:
+            before = _lines(metrics)
+            while child.is_alive() and _lines(metrics) <= before - 2:  # it rewinds first, then goes on
+                time.sleep(0.005)
+            time.sleep(chance.uniform(0.2, 3.0) * step_seconds)
+            if child.is_alive():
+                assert child.pid is not None
+                os.kill(child.pid, signal.SIGKILL)
+                killed += 1
+            child.join()
+            continue
+        child.join()
+        assert child.exitcode == 0
+        break
+    assert killed == KILLS
+    same_files(Run.open(tmp_path / "whole", readonly=True), Run.open(tmp_path / "killed", readonly=True))
