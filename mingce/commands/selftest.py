@@ -89,7 +89,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
                 for step in range(1, STEPS + 1):
                     ledger, measured = trainer.step(step)
                     run.ledger.write(step, ledger)
-                trainer.save(STEPS)
+                trainer.save(STEPS, None)
                 seconds = time.perf_counter() - begin
             same, count = _reads_back(roles, run.path)
         except Exception as error:
