@@ -104,11 +104,14 @@ class Workers:
     def _send(self, worker: _Worker, work: tuple[Example, str]) -> bool:
         """Hand a response to an idle worker; False, with the worker discarded, if it died while it was idle."""
         try:
-            worker.pipe.send(work)
+            alive = worker.process.poll() is None
+            if alive:
+                worker.pipe.send(work)
         except OSError:
+            alive = False
+        if not alive:
             self._discard(worker)
-            return False
-        return True
+        return alive
 
     def _outcome(self, worker: _Worker) -> Score | Failure | None:
         """What came of the response the worker is on; None while it is still at it."""
