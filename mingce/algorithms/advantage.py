@@ -60,7 +60,8 @@ def _credit(
         one_per_row(mask, "bootstrap_value", bootstrap)
         count = mask.sum(dim=1)
         rows = count.nonzero().squeeze(1)
-        deltas[rows, count[rows] - 1] += gamma * bootstrap[rows].to(deltas.dtype)
+        last = count[rows] - (1 if packing is None else 0)
+        deltas[rows, last] += gamma * bootstrap[rows].to(deltas.dtype)
     advantages = accumulate(deltas)
     if packing is not None:
         deltas, advantages = packing.unpack(deltas), packing.unpack(advantages)

@@ -66,11 +66,11 @@ def _ahead(x: Tensor, by: int) -> Tensor:
 class Packing(NamedTuple):
     """Moves chosen tokens to the front of each row and back, so that a recursion steps over the slots between them.
 
-    Packed rows are [B, W], W a whole number of blocks that leaves at least one slot to spare. The last slot takes what
-    stands behind the mask and is then set to 0, so nothing of it gets out.
+    Packed rows are [B, W], W a whole number of blocks. Slot 0 is spare: it takes what stands behind the mask and is
+    then set to 0; the chosen tokens follow from slot 1 on.
     """
 
-    slots: Tensor  # [B, T] the packed slot of each token; the spare one for all that were not chosen
+    slots: Tensor  # [B, T] the packed slot of each token; 0 for all that were not chosen
     width: int
 
     @classmethod
@@ -80,14 +80,15 @@ class Packing(NamedTuple):
             return None
         slots = mask.cumsum(dim=1)
         width = (int(slots[:, -1].max()) // BLOCK + 1) * BLOCK
-        return cls(slots.sub_(1).masked_fill_(~mask, width - 1), width)
+        return cls(torch.where(mask, slots, slots.new_zeros(()), out=slots), width)
 
     def pack(self, x: Tensor) -> Tensor:
-        """[B, T] → [B, W]; 0 after the last chosen token."""
+        """[B, T] → [B, W]; 0 in the spare slot and after the last chosen token."""
         packed = x.new_zeros(x.shape[0], self.width).scatter_(1, self.slots, x)
-        packed[:, -1] = 0
+        packed[:, 0] = 0
         return packed
 
     def unpack(self, x: Tensor) -> Tensor:
-        """[B, W], 0 in the spare slot, → [B, T], 0 behind the mask."""
+        """[B, W] → [B, T], 0 behind the mask; the spare slot of `x` is set to 0."""
+        x[:, 0] = 0
         return x.gather(1, self.slots)
