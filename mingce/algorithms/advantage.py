@@ -47,15 +47,16 @@ def _credit(
     mask = as_mask(response_mask)
     same_shape(mask, rewards=rewards, values=values)
     rewards, full = rewards.to(values.dtype), not holds_any(~mask)
-    values = values if full else keep(values, mask)
     packing = None if full else Packing.of(mask)
-    if packing is None:
-        deltas, v = rewards - values, values
-        deltas = deltas if full else keep(deltas, mask)
+    if packing is not None:
+        deltas, values = packing.pack(rewards), packing.pack(values)
+        deltas.sub_(values)
+    elif full:
+        deltas = rewards - values
     else:
-        deltas, v = packing.pack(rewards), packing.pack(values)
-        deltas.sub_(v)
-    deltas[:, :-1].add_(v[:, 1:], alpha=gamma)
+        values = keep(values, mask)
+        deltas = keep(rewards - values, mask)
+    deltas[:, :-1].add_(values[:, 1:], alpha=gamma)
     if bootstrap is not None:
         one_per_row(mask, "bootstrap_value", bootstrap)
         count = mask.sum(dim=1)
@@ -63,9 +64,8 @@ def _credit(
         last = count[rows] - (1 if packing is None else 0)
         deltas[rows, last] += gamma * bootstrap[rows].to(deltas.dtype)
     advantages = accumulate(deltas)
-    if packing is not None:
-        deltas, advantages = packing.unpack(deltas), packing.unpack(advantages)
-    return Credit(advantages, deltas, returns=advantages + values)
+    credit = Credit(advantages, deltas, returns=advantages + values)
+    return credit if packing is None else Credit(*(packing.unpack(column) for column in credit if column is not None))
 
 
 @torch.no_grad()

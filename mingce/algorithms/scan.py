@@ -80,7 +80,8 @@ class Packing(NamedTuple):
             return None
         slots = mask.cumsum(dim=1)
         width = (int(slots[:, -1].max()) // BLOCK + 1) * BLOCK
-        return cls(torch.where(mask, slots, slots.new_zeros(()), out=slots), width)
+        all_bits = mask.view(torch.int8).neg().to(torch.int64)  # −1 where chosen: an `and` is faster than a `where`
+        return cls(slots.bitwise_and_(all_bits), width)
 
     def pack(self, x: Tensor) -> Tensor:
         """[B, T] → [B, W]; 0 in the spare slot and after the last chosen token."""
