@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from enum import StrEnum
 from pathlib import Path
@@ -235,9 +236,13 @@ def columns(
 def _numbers(option: str, text: str) -> list[float]:
     """Numbers separated by commas or spaces."""
     try:
-        return [float(part) for part in text.replace(",", " ").split()]
+        numbers = [float(part) for part in text.replace(",", " ").split()]
     except ValueError as error:
         raise SettingError(f"--{option} must be numbers separated by commas: {error}.") from None
+    for place, number in enumerate(numbers):
+        if not math.isfinite(number):
+            raise SettingError(f"--{option} has {number} for token {place}; give finite numbers.")
+    return numbers
 
 
 @app.command(epilog='Example: mingce credit --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95')
@@ -258,6 +263,7 @@ def credit(
     for name, value in (("gamma", gamma), ("lam", lam)):
         if not 0 <= value <= 1:
             raise SettingError(f"--{name} must lie between 0 and 1, but is {value}.")
+    (after,) = _numbers("after", str(after))
     account = reference.gae([r], [v], [[1] * len(r)], gamma, lam, [after])
     a, d = account.advantages[0], account.deltas[0]
     shown = {"rewards": r, "values": v, "deltas": d, "advantages": a, "returns": account.returns[0]}

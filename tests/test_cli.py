@@ -38,6 +38,7 @@ def test_example_shows_the_seeds_numbers() -> None:
     [
         (("columns", "vlaues"), "unknown column 'vlaues'; did you mean 'values'?"),
         (("credit", "--rewards", "0, x", "--values", "1, 2"), "--rewards must be numbers separated by commas"),
+        (("credit", "--rewards", "0, nan", "--values", "1, 2"), "--rewards has nan for token 1; give finite numbers"),
         (("credit", "--rewards", "0", "--values", "1, 2"), "--rewards has 1 numbers and --values 2"),
         (("credit", "--rewards", "0", "--values", "1", "--lam", "2"), "--lam must lie between 0 and 1"),
     ],

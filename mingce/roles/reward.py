@@ -11,7 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.config import RewardConfig
 from mingce.ledger import Ledger
-from mingce.tasks.base import Example, Score, Task
+from mingce.tasks.base import Example, Task
 from mingce.tasks.combined import BatchScorer, Combined
 from mingce.tasks.scoring import OnError, Scoring
 
@@ -87,6 +87,3 @@ def _number(text: str) -> float:
         return float(text)
     except ValueError:
         raise SettingError(f"reward.on_error must be stop or a number, but is '{text}'.") from None
-
-
-__all__ = ["Reward", "Score", "reward_scorer"]
