@@ -41,7 +41,6 @@ class Roles:
     tokenizer: PreTrainedTokenizerBase
     train: Sequence[Example]
     held_out: Sequence[Example]
-    overlong: int
 
     def batch(self, step: int, prompts: int, seed: int) -> list[Example]:
         """The prompts of a step (from 1): every epoch goes through all in an order of its own."""
@@ -89,7 +88,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         count, most, kept = cut + held_out_cut, config.data.max_prompt_tokens, config.data.overlong == "cut"
         zh = f"{count} 个提示超过 {most} 个 token，已{'截短' if kept else '去掉'}"
         note(say(config.lang, zh, f"{count} prompts of more than {most} tokens were {'cut' if kept else 'left out'}"))
-    return Roles(actor, critic, reference, Reward(reward_maker, tokenizer), task, tokenizer, train, held_out, cut)
+    return Roles(actor, critic, reference, Reward(reward_maker, tokenizer), task, tokenizer, train, held_out)
 
 
 def build_actor(config: Config) -> Actor:
