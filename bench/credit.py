@@ -1,4 +1,4 @@
-"""GAE + returns: the chunked scan against Python loops over T, on the same tensors, interleaved, one thread.
+"""GAE + returns: the compiled recursion against Python loops over T, on the same tensors, interleaved, one thread.
 
     python bench/credit.py            the table
     python bench/credit.py --rounds 3 quicker
@@ -54,7 +54,7 @@ def masked_loop(rewards: Tensor, values: Tensor, mask: Tensor) -> tuple[Tensor, 
 
 
 def measure(shape: tuple[int, int], holes: bool, rounds: int) -> tuple[float, float, float, float]:
-    """(loop ms, bare loop ms, scan ms, max relative error), each time the best of `rounds`."""
+    """(loop ms, bare loop ms, mingce ms, max relative error), each time the best of `rounds`."""
     generator = torch.Generator().manual_seed(shape[1])
     rewards, values = (torch.randn(shape, generator=generator) for _ in range(2))
     mask = torch.ones(shape, dtype=torch.bool)
@@ -68,16 +68,16 @@ def measure(shape: tuple[int, int], holes: bool, rounds: int) -> tuple[float, fl
         run()
         return time.perf_counter() - start
 
-    loop, bare, scan = float("inf"), float("inf"), float("inf")
+    loop, bare, compiled = float("inf"), float("inf"), float("inf")
     for _ in range(rounds):
         loop = min(loop, seconds(lambda: masked_loop(rewards, values, mask)))
         if not holes:
             bare = min(bare, seconds(lambda: bare_loop(rewards, values, mask)))
         for _ in range(5):  # the short one needs more tries to be seen undisturbed
-            scan = min(scan, seconds(lambda: gae(rewards, values, mask, GAMMA, LAM)))
+            compiled = min(compiled, seconds(lambda: gae(rewards, values, mask, GAMMA, LAM)))
     exact, _ = masked_loop(rewards.double(), values.double(), mask)
     error = (gae(rewards, values, mask, GAMMA, LAM).advantages - exact).abs().amax(1) / exact.abs().amax(1)
-    return loop * 1e3, bare * 1e3, scan * 1e3, float(error.max())
+    return loop * 1e3, bare * 1e3, compiled * 1e3, float(error.max())
 
 
 def main() -> None:
@@ -85,9 +85,9 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=10, help="best of so many")
     rounds = parser.parse_args().rounds
     torch.set_num_threads(1)
-    keep_freed_memory()  # as `mingce train` does; for the loop and the scan alike
+    keep_freed_memory()  # as `mingce train` does; for loops and kernel alike
     table = Table(title=f"GAE + returns, one thread, best of {rounds}, torch {torch.__version__}")
-    for heading in ("shape", "mask", "loop ms", "scan ms", "ratio", "wanted", "to a bare loop", "max error"):
+    for heading in ("shape", "mask", "loop ms", "mingce ms", "ratio", "wanted", "to a bare loop", "max error"):
         table.add_column(heading, justify="right")
     for shape, target in TARGETS.items():
         for holes in (False, True):

@@ -176,7 +176,7 @@ _TABLE = (
     ),
     Column(
         "deltas", "δ_t", "action", "float32", "δ_t = r_t + γ·V(s_{t+1}) − V(s_t)", ("rewards", "values"),
-        f"{_ADVANTAGE}:gae",
+        f"{_ADVANTAGE}:td_errors",
         "TD 误差：走这一步得到的，加上之后的估计，比之前的估计多多少。",
         "The TD error: what this one step gave, plus the estimate after it, over the estimate before it.",
         aliases=("td_errors", "delta"),

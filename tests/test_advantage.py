@@ -12,8 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingce.algorithms import advantage, reference
-from mingce.algorithms.advantage import ESTIMATORS, Credit, gae, monte_carlo, n_step, td0
-from mingce.algorithms.scan import discounted_sum, windowed_sum
+from mingce.algorithms.advantage import ESTIMATORS, Credit, gae, monte_carlo, n_step, td0, td_errors
+from mingce.algorithms.scan import windowed_sum
 from mingce.errors import MingceError
 from mingce.ledger import Ledger
 
@@ -65,22 +65,27 @@ def test_gae_equals_its_twin_on_long_rows(batch: Batch, gamma: float, lam: float
     close(fast.advantages, twin.advantages, batch.rewards * batch.mask, batch.values * batch.mask)
 
 
-@given(batch=batches(max_width=300), decay=unit)
-def test_discounted_sum_equals_its_twin(batch: Batch, decay: float) -> None:
-    close(
-        discounted_sum(batch.rewards, decay),
-        [reference.discounted_sum(row, decay) for row in batch.rewards.tolist()],
-        batch.rewards,
-    )
-
-
 @given(batch=batches(), decay=unit, length=st.integers(1, 120))
-def test_windowed_sum_of_the_whole_row_is_the_discounted_sum(batch: Batch, decay: float, length: int) -> None:
-    x = batch.rewards
-    whole = discounted_sum(x, decay)
-    later = torch.nn.functional.pad(whole, (0, length))[:, length:]
-    scale = x.abs().sum(dim=1, keepdim=True) if x.numel() else x
-    assert ((windowed_sum(x, decay, length) - (whole - decay**length * later)).abs() <= 1e-5 * scale + 1e-9).all()
+def test_windowed_sum_is_the_whole_sum_less_what_lies_beyond_the_window(
+    batch: Batch, decay: float, length: int
+) -> None:
+    sums = windowed_sum(batch.rewards, batch.mask, decay, length)
+    for b, mask in enumerate(batch.mask.tolist()):
+        slots = reference.chosen(mask)
+        x = [batch.rewards[b, t].item() for t in slots]
+        whole = [*reference.discounted_sum(x, decay), *[0.0] * length]
+        wanted = [whole[i] - decay**length * whole[i + length] for i in range(len(x))]
+        assert sums[b][batch.mask[b]].tolist() == pytest.approx(wanted, abs=1e-5 * sum(map(abs, x)) + 1e-9)
+    assert (sums[~batch.mask] == 0).all()
+
+
+@given(batch=batches(), gamma=unit, lam=unit)
+def test_half_precision_columns_are_computed_in_single(batch: Batch, gamma: float, lam: float) -> None:
+    rewards, values = batch.rewards.bfloat16(), batch.values.bfloat16()
+    half = gae(rewards, values, batch.mask, gamma, lam).advantages
+    single = gae(rewards.float(), values.float(), batch.mask, gamma, lam).advantages
+    assert half.dtype == torch.bfloat16
+    assert torch.equal(half, single.bfloat16())
 
 
 @given(batch=batches(), gamma=unit, lam=unit)
@@ -95,12 +100,11 @@ def test_returns_are_advantages_plus_values_as_stored(batch: Batch, gamma: float
 @given(batch=batches(), gamma=unit)
 def test_td_errors_telescope(batch: Batch, gamma: float) -> None:
     """Σ_k γ^k δ_{t+k} = G_t − V(s_t), with G summed from the rewards by the twin."""
-    credit = gae(batch.rewards, batch.values, batch.mask, gamma, 1.0)
+    deltas = td_errors(batch.rewards, batch.values, batch.mask, gamma)
     for b, mask in enumerate(batch.mask.tolist()):
         slots = reference.chosen(mask)
         totals = reference.discounted_sum([batch.rewards[b, t].item() for t in slots], gamma)
-        assert credit.deltas is not None
-        sums = reference.discounted_sum([credit.deltas[b, t].item() for t in slots], gamma)
+        sums = reference.discounted_sum([deltas[b, t].item() for t in slots], gamma)
         values = [batch.values[b, t].item() for t in slots]
         scale = max(map(abs, totals + values + sums), default=0.0)
         wanted = [total - value for total, value in zip(totals, values, strict=True)]
@@ -125,8 +129,7 @@ def test_lambda_one_is_monte_carlo_minus_value(batch: Batch, gamma: float) -> No
 @given(batch=batches(), gamma=unit)
 def test_lambda_zero_is_the_td_error(batch: Batch, gamma: float) -> None:
     credit = gae(batch.rewards, batch.values, batch.mask, gamma, 0.0, batch.bootstrap)
-    assert credit.deltas is not None
-    assert torch.equal(credit.advantages, credit.deltas)
+    assert torch.equal(credit.advantages, td_errors(batch.rewards, batch.values, batch.mask, gamma, batch.bootstrap))
     assert torch.equal(
         credit.advantages, td0(batch.rewards, batch.values, batch.mask, gamma, batch.bootstrap).advantages
     )

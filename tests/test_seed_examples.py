@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from mingce.algorithms import reference
-from mingce.algorithms.advantage import gae, monte_carlo, td0
+from mingce.algorithms.advantage import gae, monte_carlo, td0, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.losses import compute_cpi_loss, compute_policy_loss
 from mingce.algorithms.masking import masked_var, masked_whiten
@@ -35,12 +35,11 @@ def through_the_real_functions(given: dict[str, Any]) -> dict[str, list[float]]:
     if "values" in given:
         rewards, values = row(given["rewards"]), row(given["values"])
         credit = gae(rewards, values, ones(given["rewards"]), given["gamma"], given["lam"])
-        got |= credit.columns()
+        got |= credit.columns() | {"deltas": td_errors(rewards, values, ones(given["rewards"]), given["gamma"])}
     elif "rewards" in given:
         rewards = row(given["rewards"])
-        got["monte_carlo_returns"] = monte_carlo(
-            rewards, torch.zeros_like(rewards), rewards == rewards, given["gamma"]
-        )[2]
+        credit = monte_carlo(rewards, torch.zeros_like(rewards), rewards == rewards, given["gamma"])
+        got["monte_carlo_returns"] = credit.columns()["returns"]
     if "ref_log_prob" in given:
         got["kl_k1"] = kl_penalty(row(given["old_log_probs"]), row(given["ref_log_prob"]), "kl")
         got["rewards"] = kl_rewards(row(given["scores"]), got["kl_k1"], ones(given["scores"]), given["beta"])
@@ -126,9 +125,7 @@ def test_erratum_values_are_before_the_token_and_contain_its_reward() -> None:
     rewards = [0.5, -0.1, 0.2, 1.0]
     perfect = reference.discounted_sum(rewards, 1.0)
     assert perfect[0] == pytest.approx(sum(rewards))
-    credit = gae(row(rewards), row(perfect), ones(rewards), 1.0, 0.95)
-    assert credit.deltas is not None
-    assert credit.deltas.abs().max() < 1e-6
+    assert td_errors(row(rewards), row(perfect), ones(rewards), 1.0).abs().max() < 1e-6
     after_the_token = [total - r for total, r in zip(perfect, rewards, strict=True)]
     assert td0(row(rewards), row(after_the_token), ones(rewards), 1.0).advantages.abs().max() > 0.1
 

@@ -13,18 +13,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from mingce.algorithms import scan
 from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
-from mingce.algorithms.masking import holds_any, keep, masked_sum
-from mingce.algorithms.scan import Packing, discounted_sum, windowed_sum
+from mingce.algorithms.masking import keep, masked_sum
 from mingce.errors import ColumnError, SettingError, UnknownNameError
 from mingce.ledger import Ledger
 
 
 class Credit(NamedTuple):
-    """What an estimator says of each token; all [B, T] and 0 behind the mask."""
+    """What an estimator says of each token; both [B, T] and 0 behind the mask."""
 
     advantages: Tensor
-    deltas: Tensor | None = None
     returns: Tensor | None = None
 
     def columns(self) -> dict[str, Tensor]:
@@ -35,40 +34,32 @@ class Credit(NamedTuple):
 # ── with a critic ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _credit(
-    rewards: Tensor,
-    values: Tensor,
-    response_mask: Tensor,
-    gamma: float,
-    bootstrap: Tensor | None,
-    accumulate: Callable[[Tensor], Tensor],
-) -> Credit:
-    """TD errors over the chosen tokens, `accumulate`d into advantages; returns are advantages + values."""
+class _States(NamedTuple):
+    """What the recursions over states read, checked and of one dtype."""
+
+    rewards: Tensor
+    values: Tensor
+    mask: Tensor
+    after: Tensor  # [B] the value of the state after the last chosen token
+
+
+def _states(rewards: Tensor, values: Tensor, response_mask: Tensor, bootstrap: Tensor | None) -> _States:
     mask = as_mask(response_mask)
     same_shape(mask, rewards=rewards, values=values)
-    rewards, full = rewards.to(values.dtype), not holds_any(~mask)
-    packing = None if full else Packing.of(mask)
-    if packing is not None:
-        deltas, values = packing.pack(rewards), packing.pack(values)
-        deltas.sub_(values)
-    elif full:
-        deltas = rewards - values
-    else:
-        values = keep(values, mask)
-        deltas = keep(rewards - values, mask)
-    deltas[:, :-1].add_(values[:, 1:], alpha=gamma)
-    if bootstrap is not None:
-        one_per_row(mask, "bootstrap_value", bootstrap)
-        count = mask.sum(dim=1)
-        rows = count.nonzero().squeeze(1)
-        last = count[rows] - (1 if packing is None else 0)
-        deltas[rows, last] += gamma * bootstrap[rows].to(deltas.dtype)
-    advantages = accumulate(deltas)
-    credit = Credit(advantages, deltas, returns=advantages + values)
-    return credit if packing is None else Credit(*(packing.unpack(column) for column in credit if column is not None))
+    if bootstrap is None:
+        bootstrap = values.new_zeros(len(values))
+    one_per_row(mask, "bootstrap_value", bootstrap)
+    return _States(rewards.detach().to(values.dtype), values.detach(), mask, bootstrap.detach().to(values.dtype))
 
 
-@torch.no_grad()
+def td_errors(
+    rewards: Tensor, values: Tensor, response_mask: Tensor, gamma: float = 1.0, bootstrap: Tensor | None = None
+) -> Tensor:
+    """δ_t = r_t + γV(s_{t+1}) − V(s_t), with `bootstrap` [B] (0 if None) as the value after the last chosen token."""
+    unit_interval(gamma=gamma)
+    return scan.td_errors(*_states(rewards, values, response_mask, bootstrap), gamma)
+
+
 def gae(
     rewards: Tensor,
     values: Tensor,
@@ -83,7 +74,7 @@ def gae(
     that was cut. Slots behind the mask are stepped over.
     """
     unit_interval(gamma=gamma, lam=lam)
-    return _credit(rewards, values, response_mask, gamma, bootstrap, lambda d: discounted_sum(d, gamma * lam))
+    return Credit(*scan.generalised_advantages(*_states(rewards, values, response_mask, bootstrap), gamma, lam))
 
 
 def monte_carlo(
@@ -100,7 +91,6 @@ def td0(
     return gae(rewards, values, response_mask, gamma, 0.0, bootstrap)
 
 
-@torch.no_grad()
 def n_step(
     rewards: Tensor,
     values: Tensor,
@@ -112,7 +102,9 @@ def n_step(
     """A_t = r_t + … + γ^{n−1}r_{t+n−1} + γ^n V(s_{t+n}) − V(s_t): n rewards, then the critic."""
     unit_interval(gamma=gamma)
     at_least(1, n=n)
-    return _credit(rewards, values, response_mask, gamma, bootstrap, lambda d: windowed_sum(d, gamma, n))
+    states = _states(rewards, values, response_mask, bootstrap)
+    advantages = scan.windowed_sum(scan.td_errors(*states, gamma), states.mask, gamma, n)
+    return Credit(advantages, advantages + keep(values, states.mask))
 
 
 # ── sharing out the response's reward ──────────────────────────────────────────────────────────────────────────────
@@ -235,10 +227,8 @@ def reinforce_plus_plus(rewards: Tensor, response_mask: Tensor, gamma: float = 1
     unit_interval(gamma=gamma)
     mask = as_mask(response_mask)
     same_shape(mask, rewards=rewards)
-    packing = Packing.of(mask)
-    if packing is None:
-        return Credit(discounted_sum(keep(rewards, mask), gamma))
-    return Credit(packing.unpack(discounted_sum(packing.pack(rewards), gamma)))
+    nothing = torch.zeros_like(rewards)  # without values δ is the reward, and GAE with λ = 1 sums what is to come
+    return Credit(scan.generalised_advantages(rewards, nothing, mask, nothing.new_zeros(len(mask)), gamma, 1.0)[0])
 
 
 # ── by name, on a ledger ───────────────────────────────────────────────────────────────────────────────────────────
@@ -279,7 +269,11 @@ def advantages(ledger: Ledger, name: str = "gae", **settings: Any) -> dict[str, 
             arguments[parameter] = settings[parameter]
         elif parameter in ("rewards", "values", "response_mask", "attention_weights"):
             arguments[parameter] = ledger[parameter]
-    return function(**arguments).columns()
+    columns = function(**arguments).columns()
+    if "values" in arguments:
+        reads = inspect.signature(td_errors).parameters
+        columns["deltas"] = td_errors(**{name: given for name, given in arguments.items() if name in reads})
+    return columns
 
 
 TRUNCATION = ("zero", "bootstrap", "mask")
