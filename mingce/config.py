@@ -202,6 +202,22 @@ class ValidationConfig:
 
 
 @dataclass
+class AuditConfig:
+    """Independent code recomputes the ledger while training."""
+
+    every: int = _set(
+        10,
+        "the first step's ledger and every N-th are audited; 0: none",
+        "审计第一步的账本，以及之后每隔几步审计一次；0 不审计",
+    )
+    stop: bool = _set(
+        True,
+        "a finding of severity bug stops the run, once its step is saved",
+        "审计发现 bug 时，存档该步后停止训练",
+    )
+
+
+@dataclass
 class KeepConfig:
     """What is written while training."""
 
@@ -257,6 +273,7 @@ class Config:
     actor: ActorConfig = _set(ActorConfig, "the policy's updates", "策略更新")
     critic: CriticConfig = _set(CriticConfig, "the critic's updates", "critic 更新")
     validation: ValidationConfig = _set(ValidationConfig, "held-out prompts", "验证")
+    audit: AuditConfig = _set(AuditConfig, "audit of the ledger", "账本审计")
     keep: KeepConfig = _set(KeepConfig, "what is written", "写盘")
 
 
@@ -377,7 +394,7 @@ def check_config(config: Config) -> None:
     ).split()
     not_negative = (
         "steps threads model.lora.rank sampling.top_k kl.reward_coef kl.loss_coef actor.lr critic.lr actor.grad_clip critic.grad_clip "
-        "actor.warmup_steps critic.warmup_steps critic.warmup validation.every validation.examples keep.ledger_every "
+        "actor.warmup_steps critic.warmup_steps critic.warmup validation.every validation.examples audit.every keep.ledger_every "
         "keep.best actor.clip_low actor.clip_high actor.entropy_coef reward.workers"
     ).split()
     for keys, least in ((at_least_one, 1), (not_negative, 0)):

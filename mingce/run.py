@@ -4,6 +4,7 @@
       config.yaml       the settings, resolved
       metrics.jsonl     one line a step, the same bytes however often the run was interrupted
       timings.jsonl     seconds and speeds, which differ from one time to the next
+      audit.jsonl       one line an audited step: what the audit of its ledger found
       ledger/           one Parquet file a step (mingce.store)
       checkpoints/      one directory a checkpoint (mingce.checkpoints)
       tensorboard/
@@ -75,6 +76,7 @@ class Run:
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self.timings_path = path / "timings.jsonl"
+        self.audit_path = path / "audit.jsonl"
         self.ledger_path = path / "ledger"
         self.checkpoints_path = path / "checkpoints"
         self.tensorboard_path = path / "tensorboard"
@@ -122,13 +124,18 @@ class Run:
         run = cls(path, _Lock(path / "lock"))
         for folder in (path, run.checkpoints_path, run.ledger_path):
             clean_leftovers(folder)
-        for log in (run.metrics_path, run.timings_path):
+        for log in run._logs:
             _cut_unfinished_line(log)
         return run
 
     @property
     def name(self) -> str:
         return self.path.name
+
+    @property
+    def _logs(self) -> tuple[Path, ...]:
+        """The files that grow by a line a step."""
+        return self.metrics_path, self.timings_path, self.audit_path
 
     @property
     def training(self) -> bool:
@@ -173,20 +180,26 @@ class Run:
                 line = json.dumps({"step": step} | {k: _number(v) for k, v in numbers.items()}, ensure_ascii=False)
                 self._append(path, line.encode() + b"\n")
 
+    def log_audit(self, step: int, found: Mapping[str, Any]) -> None:
+        """Append what the audit of one step's ledger found, as JSON."""
+        assert self.training, "this run was opened for reading only"
+        line = json.dumps({"step": step} | dict(found), ensure_ascii=False, allow_nan=False)
+        self._append(self.audit_path, line.encode() + b"\n")
+
     def metrics(self) -> list[dict[str, float]]:
         """Every line of metrics.jsonl, each with its step."""
         return [_parse(line, self.metrics_path, number) for number, line in _finished_lines(self.metrics_path)]
 
     def rewind(self, step: int) -> None:
-        """Forget everything after `step` (all with -1): newer checkpoints, metrics, timings and ledgers."""
+        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers."""
         assert self.training, "this run was opened for reading only"
         # Checkpoints first: were this interrupted, the next resume must not begin after the metrics that are left.
         for newer in self.checkpoint_steps():
             if newer > step:
                 remove_directory(self.checkpoints_path / step_name(newer))
-        for path in (self.metrics_path, self.timings_path):
+        for path in self._logs:
             lines = _finished_lines(path)
-            kept = [line for number, line in lines if _parse(line, path, number)["step"] <= step]
+            kept = [line for number, line in lines if _step_of(line, path, number) <= step]
             if len(kept) < len(lines):
                 atomic_write(path, b"".join(kept), hint=self.recovery_hint)
         self.ledger.drop_after(step)
@@ -194,7 +207,7 @@ class Run:
     def sync(self) -> None:
         """Flush metrics and ledgers to the disk; a checkpoint does so before it appears."""
         with disk_errors(self.path, hint=self.recovery_hint):
-            for path in (self.metrics_path, self.timings_path):
+            for path in self._logs:
                 if path.exists():
                     sync_path(path)
             self.ledger.sync()
@@ -294,6 +307,13 @@ def _cut_unfinished_line(path: Path) -> None:
         finished = sum(len(line) for _, line in _finished_lines(path))
         if finished < path.stat().st_size:
             os.truncate(path, finished)
+
+
+def _step_of(line: bytes, path: Path, number: int) -> int:
+    try:
+        return int(json.loads(line)["step"])
+    except (ValueError, KeyError, TypeError) as error:
+        raise RunError(f"line {number} of {path} is damaged; delete that line") from error
 
 
 def _parse(line: bytes, path: Path, number: int) -> dict[str, float]:

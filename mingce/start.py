@@ -41,12 +41,12 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
     with Run.open(path) as run:
         config = config_of(run.config())
         if overrides:
-            allowed = ("steps", "keep.", "validation.", "threads", "micro_batch_tokens")
+            allowed = ("steps", "keep.", "validation.", "audit.", "threads", "micro_batch_tokens")
             for override in overrides:
                 if not override.startswith(allowed):
                     raise RunError(
                         f"'{override}' cannot change on resume, for the run would be another; only steps, keep.*, "
-                        "validation.*, threads and micro_batch_tokens can. Start a new run instead."
+                        "validation.*, audit.*, threads and micro_batch_tokens can. Start a new run instead."
                     )
             changed = read_config(None, overrides)
             for override in overrides:

@@ -20,6 +20,7 @@ import torch
 
 from mingce import checkpoints
 from mingce.algorithms.kl import AdaptiveKLController, FixedKLController
+from mingce.audit.guard import Guard
 from mingce.config import Config
 from mingce.credit import assign_credit
 from mingce.engine.local import Roles
@@ -52,6 +53,7 @@ class Trainer:
             if kl.adaptive
             else FixedKLController(kl.reward_coef)
         )
+        self.guard = Guard(run, config, roles.actor.sampling.stop_ids)
         self.seconds: dict[str, float] = {}
         self.before: Validation | None = None
         self.after: Validation | None = None
@@ -66,22 +68,24 @@ class Trainer:
                 self._record(0, self.before.metrics, sinks)
             for step in range(self.step_done + 1, self.config.steps + 1):
                 ledger, measured = self.step(step)
-                metrics = compute_metrics(ledger) | measured
+                metrics = compute_metrics(ledger) | measured | self._audit(step, ledger, measured["critic/kl_coeff"])
                 every = self.config.validation.every
                 if step == self.config.steps or (every and step % every == 0):
                     self.after = self._validate(step)
                     metrics |= self.after.metrics
                 with self.stage("ledger", step):
                     every = self.config.keep.ledger_every
-                    if every and step % every == 0:
+                    if (every and step % every == 0) or self.guard.alarm:
                         self.run.ledger.write(step, ledger)
                 metrics |= self._timings(ledger)
                 self._record(step, metrics, sinks)
                 self.step_done = step
-                last = step == self.config.steps or self.interrupted
+                last = step == self.config.steps or self.interrupted or self.guard.alarm
                 if last or step % self.config.keep.checkpoint_every == 0:
                     self.save(step, metrics.get("val/accuracy_sampled"))
                 self.watch.step(step, metrics, ledger, partial(self.token_texts, ledger))
+                if self.guard.alarm:
+                    raise self.guard.alarm
                 if self.interrupted:
                     return
 
@@ -160,6 +164,16 @@ class Trainer:
     def _record(self, step: int, metrics: dict[str, float], sinks: Sinks) -> None:
         self.run.log(step, metrics)
         sinks.log(step, metrics)
+
+    def _audit(self, step: int, ledger: Ledger, beta: float) -> dict[str, float]:
+        """How many findings the audit of the step's ledger makes, if it is this step's turn."""
+        if not self.guard.due(step):
+            return {}
+        with self.stage("audit", step):
+            bugs, counts = self.guard.look(step, ledger, beta)
+        for sentence in bugs:
+            self.watch.note(sentence, True)
+        return counts
 
     def _validate(self, step: int) -> Validation:
         with self.stage("validate", step):

@@ -10,6 +10,10 @@ import argparse
 import json
 from pathlib import Path
 
+from mingce.audit.audit import checks
+from mingce.audit.catalogue import CLASSES
+from mingce.audit.finding import FAULTS, SEVERITIES, Fault
+from mingce.audit.wording import unfilled
 from mingce.columns import COLUMNS, SETTINGS, Column
 from mingce.config import settings
 from mingce.metrics import MEASURED, METRICS
@@ -126,7 +130,107 @@ def metrics_page() -> str:
     return "\n".join(lines)
 
 
-PAGES = {"columns.md": columns_page, "config.md": config_page, "metrics.md": metrics_page}
+AUDIT_HEAD = """\
+# The audit · 审计
+
+Generated from `mingce/audit/` by `make docs`; do not edit. 由 `mingce/audit/` 生成（`make docs`），请勿手改。
+
+`mingce audit FILE_OR_DIR…` opens the token-level tensors that a trainer wrote, recomputes every identity in float64 with
+code that shares nothing with that trainer, and says which bug is in them, on which tokens, with the numbers. Exit code:
+0 clean, 1 a finding of severity bug, 2 could not run.
+
+`mingce audit` 打开训练框架写下的 token 级张量，用与该框架毫无共用代码的 float64 实现重算每个等式，指出有什么 bug、在哪些 token 上、数值各是多少。
+退出码：0 干净，1 有 bug，2 没能运行。
+
+## Making a dump · 怎样得到数据
+
+A dump is any `.npz`, `.safetensors`, `.parquet`, `.jsonl` or `.pt` file (or a directory of them, one a rank or a step) with
+columns [rows, response tokens]. [examples/dump_from_verl.py](../examples/dump_from_verl.py) and
+[examples/dump_from_trl.py](../examples/dump_from_trl.py) are a few lines to paste into a trainer. Columns of other names:
+`--mapping FILE`. Pickles are read without executing them. What helps most, beside masks, scores, rewards, values,
+advantages and returns:
+
+把下面几行粘进训练代码即可：[examples/dump_from_verl.py](../examples/dump_from_verl.py)、[examples/dump_from_trl.py](../examples/dump_from_trl.py)。
+列名不同时用 `--mapping FILE`。读 pickle 时不执行其中任何代码。除掩码、得分、奖励、价值、优势、回报外，最有用的是：
+
+- `token_ids`, `attention_mask`, `prompt_ids`, `uid`, `finish_reason`; `eos_id`, `pad_id`, `bos_id` as settings
+- `rollout_log_probs`, `old_log_probs`, `ref_log_probs`, `entropy`: temperature, truncation and alignment show in them
+- values and log-probs **as they were before masking**: half of the evidence stands behind the mask · 掩码**之前**的原值，一半证据在掩码后面
+- float32: in bfloat16 k2 and k3, or Bessel's correction, cannot be told apart · 用 float32 存
+
+Our own runs are dumps already: `mingce audit runs/NAME`. While training, `audit.every=N` audits the ledger of the first step
+(made by the untrained weights: what is broken from the start stops the run there) and of every N-th; findings go to
+`runs/NAME/audit.jsonl`, and a bug stops the run after that step has been saved, unless `audit.stop=false`.
+
+自己的运行目录可直接审计：`mingce audit runs/NAME`。训练中 `audit.every=N` 审计第一步（权重还没更新，一开始就有的错在这里停下）和之后每 N 步的账本；
+结果写入 `audit.jsonl`，发现 bug 则存档该步后停止，除非 `audit.stop=false`。
+
+## Reading a report · 怎样读报告
+
+The first line is the verdict. Each finding then has the formula that fails, the class of the catalogue below, the share of
+the rows that could show it and do, the first tokens with the number expected and the one found, the usual cause, what to
+change, and a public report of the same bug. A check judges a column from the columns it was made of, so one bug gives one
+finding, at the first column that is wrong, not at all those after it.
+
+第一行是结论。每条发现给出：不成立的公式、下表中的类别、受影响的行的比例、最先出错的几个 token（应为/实为）、常见原因、改法、同类 bug 的公开报告。
+每列都相对于它的输入来判断，所以一个 bug 只报一次，报在最先出错的那一列。
+
+- **bug**: an identity of the algorithm is broken, or a signal stands where it must not · 算法的等式不成立，或信号出现在不该出现的地方
+- **suspicious** 可疑: statistics say so, or it may be meant · 统计上可疑，或可能是有意为之
+- **convention** 约定: a framework's known choice, recognised and allowed for · 某框架的已知做法，已识别并据此判断
+- **note** 备注: worth knowing · 值得知道
+
+γ, λ, β and the KL estimator are inferred from the numbers where they are not given; the report says which were. Statistical
+findings need |z| > 5 and an effect that matters.
+
+## What a dump can decide · 从数据能判断什么
+
+Of the 48 classes 27 show in one dump, 18 in one that has the columns most lack (new log-probs, logged losses, weight
+versions) or in several steps, 3 only with the models or texts at hand. Where two classes give the same numbers on a batch,
+the report names both instead of guessing: without tool tokens, for example, a recursion that skips masked slots and one that
+decays over them are the same. A value column that is wrong in itself but used consistently keeps every identity, and only
+a replay with the critic's weights can show it.
+
+48 类中 27 类单份数据即可判断，18 类需要多数框架不写的列或多步数据，3 类要有模型或文本。两类在这批数据上数值相同时，报告同时列出而不猜。
+
+| class | what | 内容 | one dump | seen in |
+|---:|---|---|---|---|
+"""
+
+
+def audit_page() -> str:
+    """docs/audit.md, from the catalogue and the faults."""
+    checks()  # imports every family, whose faults register themselves
+    from mingce.audit import replay, steps  # noqa: F401
+
+    lines = [AUDIT_HEAD.rstrip("\n")]
+    for number, known in CLASSES.items():
+        place = known.link.removeprefix("https://github.com/")
+        lines.append(f"| {number} | {known.en} | {known.zh} | {known.decidable} | [{place}]({known.link}) |")
+    lines += ["", "## Findings · 能报出的发现", ""]
+    for severity in SEVERITIES:
+        faults = [fault for fault in FAULTS.values() if fault.severity == severity]
+        lines += [f"### {severity}", ""]
+        for fault in sorted(faults, key=lambda fault: (fault.classes or (99,), fault.code)):
+            lines += _fault(fault)
+    return "\n".join(lines)
+
+
+def _fault(fault: Fault) -> list[str]:
+    classes = ", ".join(map(str, fault.classes))
+    facts = [f"class {classes}"] if len(fault.classes) == 1 else [f"one of the classes {classes}"] if classes else []
+    facts += [f"`{fault.formula}`"] if fault.formula else []
+    facts += [f"[report]({fault.link})"] if fault.link else []
+    english, chinese = (
+        " ".join(unfilled(text[i]) for text in (fault.title, fault.cause, fault.change) if text[i]) for i in (1, 0)
+    )
+    lines = [f"#### {fault.code}", ""]
+    if facts:
+        lines += [" · ".join(facts), ""]
+    return [*lines, english, "", chinese.replace("。 ", "。"), ""]
+
+
+PAGES = {"audit.md": audit_page, "columns.md": columns_page, "config.md": config_page, "metrics.md": metrics_page}
 
 
 def main() -> None:

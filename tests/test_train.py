@@ -188,8 +188,9 @@ def test_ratio_is_one_on_the_first_minibatch_and_sampler_equals_trainer() -> Non
 
 
 def same_files(a: Run, b: Run) -> None:
-    """Metrics byte for byte, the newest checkpoints' tensors bit for bit, the ledgers' columns too."""
+    """Metrics and audits byte for byte, the newest checkpoints' tensors bit for bit, the ledgers' columns too."""
     assert a.metrics_path.read_bytes() == b.metrics_path.read_bytes()
+    assert a.audit_path.read_bytes() == b.audit_path.read_bytes()
     step = a.checkpoint_steps()[-1]
     assert step == b.checkpoint_steps()[-1]
     left, right = (checkpoints.load(run, step) for run in (a, b))

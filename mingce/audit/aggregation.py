@@ -1,0 +1,286 @@
+"""The ways in which trainers make one number of token terms [B, T]: the right ones, and those that were bugs.
+
+Every way is a weight for each row and a mask for the terms, so the number is Σ_b w_b·Σ_t mask·term, its rounding error
+is known, and hundreds of ways cost no more than a few row sums.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints
+
+MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
+_OTHER_NAMES = {
+    "bnpo": "token-mean",
+    "dapo": "token-mean",
+    "grpo": "seq-mean-token-mean",
+    "dr-grpo": "seq-mean-token-sum-norm",
+}
+_MASKS = {
+    "chosen": ("响应掩码", "the response mask"),
+    "attended": ("注意力掩码", "the attention mask"),
+    "all": ("全部位置（含填充）", "all slots, padding too"),
+}
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way. `classes` names the bug it is, and is empty for a way that may be meant."""
+
+    mode: str
+    told: tuple[str, str]  # 中文, English
+    weights: Floats  # [B]
+    numerator: str = "loss"
+    denominator: str = "loss"
+    classes: tuple[int, ...] = ()
+    doubtful: bool = False  # may be a bug or meant; the dump cannot tell
+
+
+@dataclass
+class Terms:
+    """Token terms [B, T] with the rounding error of each, and their sums a row under each mask."""
+
+    matrix: Floats
+    error: Floats | float = 0.0
+    masks: Mapping[str, Bools] = field(default_factory=dict)
+    _sums: dict[str, tuple[Floats, Floats, Floats]] = field(default_factory=dict)
+
+    def sums(self, mask: str) -> tuple[Floats, Floats, Floats]:
+        """[B] of the terms, of their magnitudes, and of their squared errors."""
+        if mask not in self._sums:
+            kept = np.where(self.masks[mask], self.matrix, 0.0)
+            error = np.where(self.masks[mask], self.error, 0.0)
+            self._sums[mask] = kept.sum(axis=1), np.abs(kept).sum(axis=1), (error**2).sum(axis=1)
+        return self._sums[mask]
+
+    def number(self, way: Way) -> float:
+        with np.errstate(all="ignore"):
+            return float(way.weights @ self.sums(way.numerator)[0])
+
+    def size(self, way: Way) -> float:
+        """The same with every term positive: what the number is to be measured against."""
+        with np.errstate(all="ignore"):
+            return float(np.abs(way.weights) @ self.sums(way.numerator)[1])
+
+    def fits(self, way: Way, logged: float) -> bool:
+        """Whether this way gives the logged number, up to rounding; a way that may be meant is given more room.
+
+        Where the terms behind the mask are 0, a sum without the mask is the sum with it, and no bug.
+        """
+        if way.numerator != way.denominator == "loss":
+            masked, more = self.sums("loss"), self.sums(way.numerator)
+            if np.allclose(masked[1], more[1], rtol=1e-9, atol=0):
+                return False
+        with np.errstate(all="ignore"):
+            noise = float(np.sqrt(way.weights**2 @ self.sums(way.numerator)[2]))
+            room = SPREADS * noise + 3e-6 * self.size(way) + 1e-6 * abs(logged) + 1e-12
+            return abs(self.number(way) - logged) <= room * (1 if way.classes else 1.5)
+
+
+def declared_mode(settings: Mapping[str, Any]) -> str | None:
+    """The aggregation that the settings name, under its name here."""
+    name = str(settings.get("loss_agg_mode") or "").lower().replace("_", "-")
+    name = _OTHER_NAMES.get(name, name)
+    return name if name in MODES else None
+
+
+def masks(e: Evidence) -> dict[str, Bools]:
+    """The masks a trainer may have used; `loss` is the right one, and one equal to an earlier one is left out."""
+    loss = e.dump.columns["loss_mask"].astype(bool) if "loss_mask" in e.dump.columns else e.mask
+    found = {"loss": loss}
+    for name, mask in (("chosen", e.mask), ("attended", e.attended), ("all", np.ones_like(loss))):
+        if not any(np.array_equal(mask, other) for other in found.values()):
+            found[name] = mask
+    return found
+
+
+def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
+    """All ways for this dump."""
+    return [way for way in _ways(e, seen) if np.isfinite(way.weights).all()]
+
+
+def _ways(e: Evidence, seen: Mapping[str, Bools]) -> Iterator[Way]:
+    rows, width = e.mask.shape
+    counts = {name: mask.sum(axis=1).astype(np.float64) for name, mask in seen.items()}
+    every, step = np.zeros(rows, dtype=np.int64), _codes(e, "minibatch")
+    scopes = [(every, ("", ""))]
+    if step.any():
+        scopes.append((step, ("，逐 mini-batch", " of each minibatch")))
+    parts = [
+        (codes, told)
+        for codes, told in (
+            (_codes(e, "minibatch", "rank", "micro_batch"), ("micro-batch", "micro-batch")),
+            (_codes(e, "minibatch", "rank"), ("rank", "rank")),
+        )
+        if len(np.unique(codes)) > len(np.unique(step))
+    ]
+    constants = _constants(e, width)
+    for mode in MODES:
+        for constant, wrong, doubtful in constants if mode.endswith("-norm") else [(1.0, False, False)]:
+            norm = f"（C={constant:g}）" if mode.endswith("-norm") else ""
+            for scope, told in scopes:
+                for counted in (counts["loss"] > 0, np.ones(rows, dtype=bool)):
+                    yield Way(
+                        mode,
+                        (mode + norm + told[0], mode + norm + told[1]),
+                        _weights(mode, counts["loss"], counted, scope, constant) / _groups(scope),
+                        classes=(44,) if wrong else (),
+                        doubtful=doubtful,
+                    )
+            for codes, part in parts if not doubtful else ():
+                for equal in (True, False):
+                    yield Way(
+                        mode,
+                        (
+                            f"{mode}{norm} 在每个 {part[0]} 内各自计算，再{'等权' if equal else '按样本数'}平均",
+                            f"{mode}{norm} of each {part[1]}, averaged {'equally' if equal else 'by its rows'}",
+                        ),
+                        _weights(mode, counts["loss"], counts["loss"] > 0, codes, constant)
+                        * _shares(codes, step, counts["loss"] > 0, equal),
+                        classes=(44,) if wrong else (4,),
+                    )
+            for codes, part in parts if not doubtful else ():
+                for summed in (codes, every):  # the parts' own means added up, or the whole times their number
+                    times = float(_groups(codes) / _groups(step)) if summed is every else 1.0
+                    yield Way(
+                        mode,
+                        (
+                            f"{mode}{norm}，没有除以 {part[0]} 的个数",
+                            f"{mode}{norm}, not divided by the number of {part[1]}s",
+                        ),
+                        _weights(mode, counts["loss"], counts["loss"] > 0, summed, constant) * times / _groups(step),
+                        classes=(44,) if mode.endswith("-norm") else (4,),
+                    )
+    for top in seen:
+        for bottom in seen:
+            if (top, bottom) != ("loss", "loss"):
+                yield from _masked(top, bottom, counts, [*scopes, *((codes, part) for codes, part in parts)], step)
+    for constant, _, _ in constants:
+        for codes, _ in [(every, ("", "")), (step, ("", "")), *parts]:
+            yield Way(
+                "seq-mean-token-sum-norm",
+                (
+                    f"Σ/{constant:g}，没有除以行数，随 micro-batch 大小而变",
+                    f"sum over {constant:g} without the number of rows: it grows with the micro-batch",
+                ),
+                np.full(rows, 1.0) / constant * _shares(codes, step, np.ones(rows, dtype=bool), True),
+                classes=(44,),
+            )
+    if "all" in seen and width:
+        chosen = counts["loss"]
+        for total in (chosen.sum(), float(rows)):
+            yield Way(
+                "token-mean",
+                (
+                    "先对整行求均值，再乘该行的有效 token 数",
+                    "the mean of the whole row times its number of chosen tokens",
+                ),
+                np.divide(chosen, width * total) if total else chosen,
+                numerator="all",
+                denominator="all",
+                classes=(27,),
+            )
+
+
+def _masked(
+    top: str, bottom: str, counts: Mapping[str, Floats], scopes: list[tuple[Ints, tuple[str, str]]], step: Ints
+) -> Iterator[Way]:
+    """Token means whose sum runs over one mask and whose count over another."""
+    zh = f"分子用{_name(top)[0]}，分母用{_name(bottom)[0]}"
+    en = f"sum over {_name(top)[1]}, count over {_name(bottom)[1]}"
+    classes = (26,) if top == "loss" else (3, 27) if top in ("attended", "chosen") else (27,)
+    for mode in MODES[:2]:
+        for codes, _ in scopes:
+            counted = counts[bottom] > 0
+            weights = _weights(mode, counts[bottom], counted, codes, 1.0) * _shares(codes, step, counted, True)
+            yield Way(mode, (f"{mode}，{zh}", f"{mode}, {en}"), weights, top, bottom, classes)
+
+
+def _name(mask: str) -> tuple[str, str]:
+    return _MASKS.get(mask, ("损失掩码", "the loss mask"))
+
+
+def _constants(e: Evidence, width: int) -> list[tuple[float, bool, bool]]:
+    """(C of the constant normaliser, wrong, doubtful)."""
+    given, longest = number(e, "loss_norm"), number(e, "max_response_length")
+    declared = declared_mode(e.settings) == "seq-mean-token-sum-norm"
+    found = [(given, False, False)] if given else []
+    if not given and longest:
+        found.append((longest, False, False))
+    if width and not any(width == constant for constant, _, _ in found):
+        found.append((float(width), bool(given), not (given or declared)))
+    return found
+
+
+def number(e: Evidence, name: str) -> float | None:
+    """A setting as a number, None where it is not one."""
+    value = e.settings.get(name)
+    try:
+        return None if value is None or isinstance(value, str | bool) else float(value)
+    except (TypeError, ValueError):
+        return None
+
+
+def rounding(e: Evidence, name: str) -> float:
+    """How much a stored number may differ from the one the trainer had, relative to itself."""
+    return 2.0**-9 if e.grid(name) or (_coarse(e) and _short(e.dump.columns[name])) else 2.0**-22
+
+
+def _coarse(e: Evidence) -> bool:
+    """Whether some column was stored in 16 bits: then one of few different numbers may have been, too."""
+    names = ("old_log_probs", "new_log_probs", "values", "new_values", "returns", "entropy", "ref_log_probs")
+    return any(e.grid(name) for name in names if name in e.dump.columns)
+
+
+def _short(column: NDArray[Any]) -> bool:
+    return column.dtype == np.float32 and not np.any(np.ascontiguousarray(column).view(np.uint32) & 0xFFFF)
+
+
+def _codes(e: Evidence, *names: str) -> Ints:
+    """[B] the number of the part that a row was in; one part for all where the dump does not say."""
+    columns = [e.row(name) for name in names if name in e.dump.rows]
+    if not columns:
+        return np.zeros(len(e.mask), dtype=np.int64)
+    order: dict[tuple[str, ...], int] = {}
+    keys = [tuple(str(value) for value in values) for values in zip(*columns, strict=True)]
+    return np.array([order.setdefault(key, len(order)) for key in keys], dtype=np.int64)
+
+
+def _groups(codes: Ints) -> int:
+    return max(len(np.unique(codes)), 1)
+
+
+def _weights(mode: str, counts: Floats, counted: Bools, codes: Ints, constant: float) -> Floats:
+    """[B] the weight of a row's sum in the aggregate of its own part."""
+    if not len(counts):
+        return np.zeros(0)
+    tokens = np.bincount(codes, counts)[codes]
+    rows = np.bincount(codes, counted.astype(np.float64))[codes]
+    divisor = {
+        "token-mean": tokens,
+        "seq-mean-token-mean": rows * counts,
+        "seq-mean-token-sum": rows,
+        "seq-mean-token-sum-norm": rows * constant,
+    }[mode]
+    return np.asarray(np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0))
+
+
+def _shares(codes: Ints, step: Ints, counted: Bools, equal: bool) -> Floats:
+    """[B] the weight of a row's part within the whole: each part alike, or each by its rows; optimizer steps alike."""
+    if not len(codes):
+        return np.zeros(0)
+    owner = np.zeros(codes.max() + 1, dtype=np.int64)
+    owner[codes] = step if len(np.unique(codes)) > 1 else 0
+    steps = _groups(owner)
+    if equal:
+        return np.asarray(1.0 / np.bincount(owner)[owner][codes] / steps)
+    rows = np.bincount(codes, counted.astype(np.float64))[codes]
+    whole = np.bincount(owner[codes], counted.astype(np.float64))[owner[codes]]
+    return np.asarray(np.divide(rows, whole, out=np.zeros_like(rows), where=whole > 0) / steps)

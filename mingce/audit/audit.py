@@ -1,0 +1,47 @@
+"""The audit: every check that the dump's columns allow, in the order in which a batch is made."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mingce.audit.dump import Dump
+from mingce.audit.evidence import Evidence
+from mingce.audit.finding import Check, Finding, Report, Skipped
+
+
+def checks() -> list[Check]:
+    """All checks of one dump, in the order in which a trainer makes its columns."""
+    from mingce.audit import credit, geometry, groups, losses, policy, precision, rewards, whitening
+
+    families = (geometry, precision, rewards, credit, whitening, groups, policy, losses)
+    return [check for family in families for check in family.CHECKS]
+
+
+def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
+    """Everything that can be said about one dump. `watch` is told each check's name as it begins."""
+    evidence = Evidence(dump)
+    report = Report(
+        dump.path, dump.source, dump.shape[0], int(dump.mask.sum()), remarks=list(dump.remarks), step=dump.step
+    )
+    for check in checks():
+        missing = tuple(name for name in check.needs if not evidence.has(name))
+        if missing:
+            report.skipped.append(Skipped(check, missing))
+            continue
+        if watch:
+            watch(check.name)
+        report.add(check, check.run(evidence))
+    report.settings, report.inferred = evidence.settings, evidence.inferred
+    report.labels = token_ids(dump, report.findings)
+    return report
+
+
+def token_ids(dump: Dump, findings: list[Finding]) -> dict[tuple[int, int], str]:
+    """The id of the token at each place, where the dump has ids."""
+    ids = dump.columns.get("token_ids")
+    places = (place for finding in findings for place in finding.places)
+    return {
+        (place.row, place.token): f"{float(ids[place.row, place.token]):.0f}"
+        for place in places
+        if ids is not None and place.row is not None and place.token is not None and place.token < ids.shape[1]
+    }

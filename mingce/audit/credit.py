@@ -1,0 +1,500 @@
+"""K5 and K6: do advantages and returns follow from rewards and values?
+
+One step of the recursion is judged at a time, A_t = r_t + γV' − V_t + γλA', with V' and A' taken from the dump, so that a
+fault shows where it happens and not on every token before it. Steps between neighbouring tokens give γ and λ away; with
+them the steps over a hole, at the end of a short row and at the end of a full one are judged apart.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, last_slot, rows_with
+from mingce.audit.finding import Check, Fault, Finding
+
+# ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+RETURNS = Fault(
+    "returns-broken", "bug", (33,),
+    ("回报不等于未白化的优势加价值{how_zh}。", "The returns are not raw advantage plus value{how}."),
+    "R_t = A_t + V(s_t), with the raw advantages",
+    ("回报用了别的优势（例如白化之后的）或别的价值来拼。", "The returns were put together from other advantages (whitened ones, say) or other values."),
+    ("先算 R = A + V，再白化 A。", "Compute R = A + V first, whiten A afterwards."),
+    "https://github.com/natolambert/rlhf-book/pull/216",
+)  # fmt: skip
+REWARD_MINUS_VALUE = Fault(
+    "advantage-is-reward-minus-value", "bug", (33,),
+    ("优势就是 r_t − V_t：没有下一状态的价值，也没有之后的奖励。",
+     "The advantage is r_t − V_t: neither the next state's value nor any later reward enters."),
+    "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)",
+    ("把逐 token 的奖励当成了回报。", "The reward of one token is taken for the return."),
+    ("用 GAE，或先把奖励累加成回报再减价值。", "Use GAE, or sum the rewards into returns before taking the value off."),
+    "https://github.com/hpcaitech/ColossalAI/issues/4491",
+)  # fmt: skip
+VALUES_SHIFTED = Fault(
+    "values-shifted", "bug", (19,),
+    ("算优势时用的价值错开了一位：V[t{by:+d}] 吻合，V[t] 不吻合。",
+     "The advantages were computed with values one slot off: V[t{by:+d}] fits, V[t] does not."),
+    "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t",
+    ("价值切片的起止差一位（应为 [-T-1:-1]），或 critic 的掩码左移了一位。",
+     "The slice of the values is one off (it should be [-T-1:-1]), or the critic's mask is one to the left."),
+    ("values[t] 取预测第 t 个 token 的那个位置的输出。", "values[t] is the output at the position that predicts token t."),
+    "https://github.com/verl-project/verl/issues/1758",
+)  # fmt: skip
+UNEXPLAINED = Fault(
+    "advantage-unexplained", "bug", (33,),
+    ("优势不是由这些奖励和价值按任何 γ、λ 递推出来的（残差 {residual:.2g}）。",
+     "The advantages do not follow from these rewards and values for any γ and λ (residual {residual:.2g})."),
+    "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
+    ("优势、回报或价值来自别的批次、别的行，或递推本身写错。", "Advantages, returns or values come from another batch or row, or the recursion is wrong."),
+    ("核对三者是否出自同一次计算。", "See that all of them come from one computation."),
+    "https://github.com/natolambert/rlhf-book/pull/216",
+)  # fmt: skip
+ROWS_SWAPPED = Fault(
+    "credit-of-another-row", "bug", (37,),
+    ("优势属于别的行：与第 i{by:+d} 行的奖励和价值吻合。", "The advantages belong to other rows: they fit the rewards and values of row i{by:+d}."),
+    "A[i] computed from r[i] and V[i]",
+    ("过滤、去重或重排后，各张量的行不再对应。", "After filtering, deduplication or reordering the tensors' rows no longer belong together."),
+    ("对所有张量用同一个下标做选择。", "Select rows of all tensors with one index."),
+    "https://github.com/allenai/open-instruct/pull/1794",
+)  # fmt: skip
+VALUES_OTHER_MASK = Fault(
+    "values-masked-by-another-row", "bug", (19, 37),
+    ("有的行末尾若干被选 token 的价值恰为 0，而另一些行的填充上却留着价值：掩码乘到了别的行上。",
+     "Values are exactly 0 on the last chosen tokens of some rows and kept on the padding of others: they were masked with other rows' masks."),
+    "V(s_t) kept where m_t = 1, of the same row",
+    ("动态分批后先乘掩码，再把行换回原来的次序。", "With dynamic batches the mask is applied before the rows are put back in order."),
+    ("先恢复行的次序，再乘掩码。", "Restore the order of the rows first, then mask."),
+    "https://github.com/volcengine/verl/pull/1440",
+)  # fmt: skip
+THROUGH_HOLES = Fault(
+    "recursion-through-tool-tokens", "bug", (3,),
+    ("递推没有跳过工具 token：信用每经过一个就衰减 γλ 一次（{how}）。",
+     "The recursion runs through tool tokens: credit decays by γλ at each of them ({how})."),
+    "A_t = δ_t + γλA_{t'} with t' the next chosen token",
+    ("GAE 按槽位而不是按被选 token 递推。", "GAE steps over slots instead of chosen tokens."),
+    ("掩码为 0 处把下一价值和下一优势原样带过去。", "Carry the next value and the next advantage over masked slots unchanged."),
+    "https://github.com/verl-project/verl/pull/2337",
+)  # fmt: skip
+HOLE_CUTS = Fault(
+    "hole-cuts-credit", "bug", (3,),
+    ("工具 token 切断了信用：之前的 token 看不到之后的奖励。", "Tool tokens cut the credit: the tokens before them see nothing of what came after."),
+    "A_t = δ_t + γλA_{t'} with t' the next chosen token",
+    ("累加值在掩码为 0 处被清零。", "The running sum is set to 0 at masked slots."),
+    ("掩码为 0 处保持累加值不变。", "Leave the running sum as it is at masked slots."),
+    "https://github.com/verl-project/verl/pull/6376",
+)  # fmt: skip
+PAD_BOOTSTRAP = Fault(
+    "pad-value-bootstraps", "bug", (16,),
+    ("已结束的回答用填充位置上的价值做了自举（{how}）。", "Responses that ended are bootstrapped with the value of padding ({how})."),
+    "A_e = r_e − V_e at the last token of a response that ended",
+    ("价值在 GAE 之前没有按掩码清零，或价值的掩码多留了一位。", "Values are not zeroed by the mask before GAE, or their mask keeps one slot too many."),
+    ("回答结束之后 V = 0。", "After the end of a response V = 0."),
+    "https://github.com/alibaba/ROLL/pull/447",
+)  # fmt: skip
+TRUNCATED_TERMINAL = Fault(
+    "truncated-as-terminal", "note", (34,),
+    ("{count} 个被长度上限截断的回答按已结束处理（之后的价值取 0）。",
+     "{count} responses cut by the length limit are treated as ended (nothing follows them)."),
+    "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e",
+    ("多数训练器都这样做；截断多时会压低长回答的价值。", "Most trainers do this; with many cuts it lowers the value of long responses."),
+    ("需要时用最后状态的价值自举，或把这些行移出损失。", "Where it matters bootstrap with the value of the last state, or leave such rows out of the loss."),
+    "https://github.com/huggingface/trl/pull/1536",
+)  # fmt: skip
+TRUNCATED_BOOTSTRAP = Fault(
+    "truncated-bootstrapped", "convention", (34,),
+    ("被长度上限截断的回答用之后状态的价值自举。", "Responses cut by the length limit are bootstrapped with the value of the state after them."),
+    "A_e = r_e + γV(s_{e+1}) − V_e",
+)  # fmt: skip
+LAST_STEP = Fault(
+    "last-step-unexplained", "bug", (16, 19),
+    ("最后一个 token 的优势不等于 r − V，也不是任何一种自举。", "The last token's advantage is neither r − V nor any known bootstrap."),
+    "A_e = r_e − V_e at the last token of a response that ended",
+    ("自举用的价值没有存下来（存的是清零之后的），或掩码错了一位。", "It was bootstrapped with values that were not stored (the stored ones were zeroed), or a mask is one off."),
+    ("回答结束之后 V = 0；存下未清零的价值以便核对。", "After the end of a response V = 0; store the values before masking."),
+    "https://github.com/alibaba/ROLL/pull/447",
+)  # fmt: skip
+OTHER_SETTINGS = Fault(
+    "gamma-lambda-differ", "suspicious", (),
+    ("数字是用 γ = {gamma:.4g}、λ = {lam:.4g} 算的，设定写的是 γ = {wanted_gamma:.4g}、λ = {wanted_lam:.4g}。",
+     "The numbers were made with γ = {gamma:.4g}, λ = {lam:.4g}; the settings say γ = {wanted_gamma:.4g}, λ = {wanted_lam:.4g}."),
+    "A_t = δ_t + γλA_{t+1}",
+    ("配置没有传到计算处。", "The configuration does not reach the computation."),
+    ("核对算优势时实际收到的 γ、λ。", "Look at the γ and λ that the computation really gets."),
+)  # fmt: skip
+
+# ── the recursion, one step at a time ──────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class Columns:
+    """What a recursion reads: rewards, values and advantages [B, T], finite everywhere."""
+
+    rewards: Floats
+    values: Floats
+    advantages: Floats
+
+
+HOLES = ("skip", "zero", "raw", "cut")  # what a step over tool tokens does
+ENDS = ("end", "value", "slot", "pads")  # what follows the last chosen token: nothing, V[e+1], slot e+1, all pads
+
+
+def one_step(c: Columns, mask: Bools, gamma: float, decay: float, holes: str, end: str) -> Floats:
+    """[B, T] the advantage each chosen token should have, given the dumped advantage of the next chosen one."""
+    expected = np.zeros_like(c.rewards)
+    rows, width = mask.shape
+    last = last_slot(mask)
+    value, credit = np.zeros(rows), np.zeros(rows)  # of the state and the token that come next
+    for t in range(width - 1, -1, -1):
+        r, v, chosen = c.rewards[:, t], c.values[:, t], mask[:, t]
+        step = r + gamma * value - v + decay * credit
+        expected[:, t] = np.where(chosen, step, 0.0)
+        if not chosen.all():
+            hole, after = ~chosen & (t < last), (t > last) if end == "pads" else (t == last + 1)
+            if holes == "raw":
+                value, credit = np.where(hole, v, value), np.where(hole, step, credit)
+            elif holes == "zero":
+                value, credit = np.where(hole, 0.0, value), np.where(hole, gamma * value + decay * credit, credit)
+            elif holes == "cut":
+                value, credit = np.where(hole, 0.0, value), np.where(hole, 0.0, credit)
+            if end == "value":
+                value = np.where(after, v, value)
+            elif end != "end":
+                value, credit = np.where(after, v, value), np.where(after, step, credit)
+        value, credit = np.where(chosen, v, value), np.where(chosen, c.advantages[:, t], credit)
+    return expected
+
+
+def _next_to(mask: Bools) -> Bools:
+    """Chosen tokens whose next slot is chosen too."""
+    pairs = np.zeros_like(mask)
+    pairs[:, :-1] = mask[:, :-1] & mask[:, 1:]
+    return pairs
+
+
+@dataclass(frozen=True)
+class Fit:
+    gamma: float
+    decay: float
+    residual: float  # root mean square of what is left, relative to the numbers' own
+
+
+def fit(e: Evidence, c: Columns, pairs: Bools, fixed: tuple[float, float] | None = None) -> Fit:
+    """γ and γλ from A_t − r_t + V_t = γ·V_{t+1} + γλ·A_{t+1} on neighbouring chosen tokens."""
+    here = pairs[:, :-1]
+    y = (c.advantages - c.rewards + c.values)[:, :-1][here]
+    design = np.stack([c.values[:, 1:][here], c.advantages[:, 1:][here]], axis=1)
+    size = (
+        np.sqrt(np.mean(np.square(np.stack([c.advantages[:, :-1][here], c.values[:, :-1][here]])))) if len(y) else 0.0
+    )
+    if len(y) < 4 or size == 0:
+        return Fit(np.nan, np.nan, np.nan)
+    if fixed is None and np.abs(design[:, 0]).max() <= 1e-6 * np.abs(design[:, 1]).max():
+        # a value head that still says 0 everywhere: γ cannot be seen, only γλ
+        ahead = design[:, 1]
+        fixed = float(e.settings.get("gamma", 1.0)), float(ahead @ y / (ahead @ ahead))
+    gamma, decay = np.linalg.lstsq(design, y, rcond=None)[0] if fixed is None else fixed
+    left = y - design @ np.array([gamma, decay])
+    return Fit(float(gamma), float(decay), float(np.sqrt(np.mean(left * left)) / size))
+
+
+def _snapped(e: Evidence, c: Columns, pairs: Bools, found: Fit) -> Fit:
+    """The fit with γ and λ rounded to what a person would write, when that fits as well."""
+    for digits in (2, 3, 4):
+        gamma = round(found.gamma, digits)
+        lam = round(found.decay / gamma, digits) if gamma else 0.0
+        snapped = fit(e, c, pairs, (gamma, gamma * lam))
+        if snapped.residual <= max(1.5 * found.residual, 1e-6):
+            return snapped
+    return found
+
+
+# ── K5 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _finite(*columns: Floats) -> list[Floats]:
+    return [np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in columns]
+
+
+def raw_advantages(e: Evidence) -> Floats:
+    """The advantages before whitening: stored, or returns − values, or the returns where there is no critic."""
+    if e.has("raw_advantages"):
+        return e["raw_advantages"]
+    return e["returns"] - e["values"] if e.has("values") else e["returns"]
+
+
+def _shift(x: Floats, by: int) -> Floats:
+    """Slot t holds x[t + by], 0 beyond the row."""
+    out = np.zeros_like(x)
+    if by > 0:
+        out[:, :-by] = x[:, by:]
+    else:
+        out[:, -by:] = x[:, :by]
+    return out
+
+
+NO_RECURSION = ("n_step", "uniform", "last_k", "attention")
+"""Estimators of ours that assign credit without GAE's recursion."""
+
+
+def recursion(e: Evidence) -> Iterator[Finding]:
+    """Do the advantages follow from rewards and values?"""
+    if str(e.settings.get("estimator", "")) in NO_RECURSION:
+        return
+    mask = _reach(e)
+    rewards, values, advantages = _finite(e["rewards"], e["values"], raw_advantages(e))
+    c = Columns(rewards, values, advantages)
+    pairs = _next_to(mask)
+    if pairs.sum() < 8:
+        return
+    swapped = _values_masked_elsewhere(e)
+    if swapped is not None:
+        yield swapped
+        return
+    loose = e.tolerance
+    found = fit(e, c, pairs)
+    if np.isnan(found.residual):  # nothing but zeros
+        return
+    plausible = -0.01 <= found.gamma <= 1.01 and -0.02 <= found.decay <= found.gamma + 0.02
+    if not (found.residual <= loose and (plausible or e.coarse)):
+        e.broken.add("returns")
+        yield _explain(e, c, pairs, found, loose)
+        return
+    found = _snapped(e, c, pairs, found)
+    lam = found.decay / found.gamma if found.gamma else 0.0
+    if abs(found.gamma) < 0.02 and abs(found.decay) < 0.02:
+        gamma, lam = float(e.settings.get("gamma", 1.0)), float(e.settings.get("lam", 0.95))
+        expected = one_step(c, mask, gamma, gamma * lam, "skip", "end")
+        yield Finding(REWARD_MINUS_VALUE, "advantages", {}, e.places(pairs, expected, c.advantages))
+        return
+    given = float(e.settings.get("gamma", found.gamma)), float(e.settings.get("lam", lam))
+    gamma, decay = found.gamma, found.decay
+    if fit(e, c, pairs, (given[0], given[0] * given[1])).residual <= loose:
+        gamma, decay = given[0], given[0] * given[1]
+    else:
+        said = {"gamma": gamma, "lam": lam, "wanted_gamma": given[0], "wanted_lam": given[1]}
+        yield Finding(OTHER_SETTINGS, "advantages", said)
+    e.infer("gamma", gamma)
+    e.infer("lam", decay / gamma if gamma else 0.0)
+    yield from _at_holes(e, c, mask, gamma, decay)
+    yield from _at_the_end(e, c, mask, gamma, decay)
+
+
+def _explain(e: Evidence, c: Columns, pairs: Bools, found: Fit, loose: float) -> Finding:
+    """Why the steps between neighbours do not fit: values one off, rows of others, returns from something else."""
+    for by in (1, -1):
+        moved = _shift(c.values, by)
+        inner = pairs & (_shift(pairs.astype(float), by) > 0)
+        for advantages in (c.advantages, c.advantages + c.values - moved):
+            tried = fit(e, Columns(c.rewards, moved, advantages), inner)
+            if tried.residual <= loose and 0.05 <= tried.gamma <= 1.01:
+                return Finding(VALUES_SHIFTED, "advantages", {"by": by})
+    if e.has("advantages", "returns", "values") and not e.has("raw_advantages"):
+        (white,) = _finite(e["advantages"])
+        gap = np.where(e.mask, c.advantages - white, 0.0)
+        if np.abs(gap).max(initial=0.0) <= loose * float(e.scale(white).max(initial=0.0)):
+            how = {"how": ": they are the final (whitened) advantages plus value", "how_zh": "：用的是白化后的优势"}
+            return Finding(RETURNS, "returns", how, e.places(e.mask, e["values"], e["returns"]))
+    for by in (1, -1, 2, -2):
+        raw = np.roll(c.advantages if e.has("raw_advantages") else c.advantages + c.values, by, 0)
+        tried = fit(e, Columns(c.rewards, c.values, raw if e.has("raw_advantages") else raw - c.values), pairs)
+        if tried.residual <= loose and 0.05 <= tried.gamma <= 1.01:
+            return Finding(ROWS_SWAPPED, "advantages", {"by": by})
+    rows = _rows_off(e, c, pairs, loose)
+    return Finding(UNEXPLAINED, "advantages", {"residual": found.residual}, (), rows)
+
+
+def _rows_off(e: Evidence, c: Columns, pairs: Bools, loose: float) -> float:
+    """The share of rows whose own best γ and λ leave something."""
+    off = 0
+    rows = np.flatnonzero(pairs.sum(axis=1) >= 4)[:256]
+    for row in rows:
+        part = Columns(c.rewards[[row]], c.values[[row]], c.advantages[[row]])
+        off += fit(e, part, pairs[[row]]).residual > loose
+    return off / max(len(rows), 1)
+
+
+def _reach(e: Evidence) -> Bools:
+    """[B, T] the slots the recursion runs over: the chosen tokens, and where the score sits after them one slot more."""
+    if e.has("value_mask"):
+        return e.dump.columns["value_mask"].astype(bool)
+    if not e.settings.get("score_after_last"):
+        return e.mask
+    after = (np.arange(e.mask.shape[1]) == e.last[:, None] + 1) & (e.last[:, None] >= 0)
+    return np.asarray(e.mask | after)
+
+
+def _values_masked_elsewhere(e: Evidence) -> Finding | None:
+    values = e["values"]
+    slots = np.arange(values.shape[1])
+    zero = (values == 0) & e.mask
+    tail = zero & (np.cumsum((~zero & e.mask)[:, ::-1], axis=1)[:, ::-1] == 0)  # zeros up to the last chosen token
+    on_pads = (values != 0) & (slots > e.last[:, None] + 1)
+    if (values[e.mask] == 0).mean() > 0.9 or not tail.any() or not on_pads.any():
+        return None
+    cut, kept = tail.any(axis=1), on_pads.any(axis=1)
+    if (cut & kept).any() or (tail.sum(axis=1)[cut] < 2).all():
+        return None
+    ends = np.where(values != 0, slots, -1).max(axis=1)  # where each row's values end
+    if sorted(ends[~(e.last < 0)] + 0) != sorted(e.last[~(e.last < 0)]):
+        return None
+    return Finding(
+        VALUES_OTHER_MASK,
+        "values",
+        {},
+        e.places(tail, np.full_like(values, np.nan), values),
+        float((cut | kept).mean()),
+    )
+
+
+def _off(e: Evidence, c: Columns, expected: Floats, where: Bools, tolerance: float) -> Bools:
+    scale = e.scale(c.rewards, c.values, c.advantages)
+    return where & (np.abs(expected - c.advantages) > tolerance * scale)
+
+
+def _mostly(off: Bools, where: Bools) -> bool:
+    return bool(where.any()) and off.sum() > 0.02 * where.sum()
+
+
+def _at_holes(e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float) -> Iterator[Finding]:
+    before = mask.copy()
+    before[:, :-1] &= ~mask[:, 1:]
+    before[:, -1:] = False
+    before &= np.arange(mask.shape[1]) < e.last[:, None]
+    if not before.any():
+        return
+    expected = one_step(c, mask, gamma, decay, "skip", "end")
+    off = _off(e, c, expected, before, e.tolerance)
+    if not _mostly(off, before):
+        return
+    share, places = float(off.any(axis=1).sum() / before.any(axis=1).sum()), e.places(off, expected, c.advantages)
+    fits = {h: float(np.abs(one_step(c, mask, gamma, decay, h, "end") - c.advantages)[before].mean()) for h in HOLES}
+    best = min(fits, key=lambda h: fits[h])
+    if best == "cut":
+        yield Finding(HOLE_CUTS, "advantages", {}, places, share)
+        return
+    how = {"zero": "V = r = 0", "raw": "V, r as they are", "skip": "?"}[best]
+    yield Finding(THROUGH_HOLES, "advantages", {"how": how}, places, share)
+
+
+def _at_the_end(e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float) -> Iterator[Finding]:
+    """What follows the last chosen token: nothing where the response ended, perhaps a bootstrap where it was cut."""
+    last = last_slot(mask)
+    rows = np.flatnonzero(last >= 0)
+    at_last = np.zeros_like(mask)
+    at_last[rows, last[rows]] = True
+    expected = one_step(c, mask, gamma, decay, "skip", "end")
+    cut = _cut_rows(e, last)
+    off = _off(e, c, expected, at_last, e.tolerance)
+    ended, stopped = at_last & ~cut[:, None], at_last & cut[:, None]
+    if _mostly(off & ended, ended):
+        yield _bootstrap(e, c, mask, gamma, decay, expected, off & ended, ended)
+    elif stopped.any() and cut.any() and e.has("final_values|finish_reason|eos_id|stop_ids"):
+        if _mostly(off & stopped, stopped):
+            yield Finding(TRUNCATED_BOOTSTRAP, "advantages", {}, (), float(rows_with(off & stopped)[cut].mean()))
+        else:
+            yield Finding(TRUNCATED_TERMINAL, "advantages", {"count": int(cut.sum())}, (), float(cut.mean()))
+
+
+def _cut_rows(e: Evidence, last: Ints) -> Bools:
+    """[B] rows that the length limit ended, as far as the dump tells; full rows where it does not."""
+    full: Bools = np.asarray(last == e.mask.shape[1] - 1)
+    if e.has("finish_reason"):
+        return np.array([reason == "length" for reason in e.row("finish_reason")])
+    stops = {int(i) for i in e.settings.get("stop_ids") or []} | (
+        {int(e.settings["eos_id"])} if e.has("eos_id") else set()
+    )
+    if stops and e.has("token_ids") and e.mask.shape[1]:
+        ids = e.dump.columns["token_ids"][np.arange(len(last)), np.maximum(last, 0)]
+        full = full & ~np.isin(ids, sorted(stops))
+    return full
+
+
+def _bootstrap(
+    e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float, expected: Floats, off: Bools, ended: Bools
+) -> Finding:
+    places, share = e.places(off, expected, c.advantages), float(off.any(axis=1).sum() / ended.any(axis=1).sum())
+    gaps = {}
+    for end in ENDS[1:]:
+        tried = one_step(c, mask, gamma, decay, "skip", end)
+        gaps[end] = float(_off(e, c, tried, ended, e.tolerance).sum() / ended.sum())
+    best = min(gaps, key=lambda end: gaps[end])
+    if gaps[best] > 0.02:
+        return Finding(LAST_STEP, "advantages", {}, places, share)
+    how = {"value": "V[e+1]", "slot": "V[e+1], and A[e+1] = −V[e+1]", "pads": "V on all pads"}[best]
+    same = tuple(end for end in gaps if gaps[end] <= 0.02)
+    return Finding(
+        PAD_BOOTSTRAP, "advantages", {"how": how}, places, share, classes=(16, 19) if "slot" in same else None
+    )
+
+
+# ── returns without a critic ───────────────────────────────────────────────────────────────────────────────────────
+
+
+def reward_to_go(e: Evidence) -> Iterator[Finding]:
+    """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
+    if e.has("values") or _constant_rows(e, e["returns"]):
+        return
+    rewards, returns = _finite(e["rewards"], e["returns"])
+    c = Columns(rewards, np.zeros_like(rewards), returns)
+    pairs = _next_to(e.mask)
+    here = pairs[:, :-1]
+    later = returns[:, 1:][here]
+    power = float(later @ later)
+    if len(later) < 8 or power == 0:
+        return
+    gamma = float((returns - rewards)[:, :-1][here] @ later / power)
+    gamma = round(gamma, 4)
+    if not 0 < gamma <= 1.01:
+        return
+    steps = one_step(c, e.mask, gamma, gamma, "skip", "end")
+    if _mostly(_off(e, c, steps, pairs, e.tolerance), pairs):
+        return
+    e.infer("gamma", gamma)
+    yield from _at_holes(e, c, e.mask, gamma, gamma)
+
+
+def _constant_rows(e: Evidence, column: Floats) -> bool:
+    """Whether every row holds one number on all of its chosen tokens."""
+    high = np.where(e.mask, column, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(e.mask, column, np.inf).min(axis=1, initial=np.inf)
+    some = e.mask.sum(axis=1) > 1
+    return bool(some.any()) and bool((high[some] - low[some] <= 1e-6 * (1 + np.abs(high[some]))).all())
+
+
+# ── K6 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def returns(e: Evidence) -> Iterator[Finding]:
+    """R = A + V with the stored raw advantages."""
+    raw, values, found = _finite(e["raw_advantages"], e["values"], e["returns"])
+    where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e["raw_advantages"])
+    off = where & (np.abs(raw + values - found) > e.tolerance * e.scale(raw, values))
+    if not _mostly(off, where):
+        return
+    how = {"how": "", "how_zh": ""}
+    if e.has("advantages"):
+        (white,) = _finite(e["advantages"])
+        gap = np.abs(white + values - found)[where]
+        if (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
+            how = {"how": ": they are the whitened advantage plus value", "how_zh": "：用的是白化后的优势"}
+    for by in (1, -1):
+        moved = where & (_shift(e.mask.astype(float), by) > 0)
+        gap = np.abs(raw + _shift(values, by) - found)[moved]
+        if len(gap) and (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
+            yield Finding(VALUES_SHIFTED, "returns", {"by": by}, e.places(off, raw + values, found))
+            return
+    e.broken.add("returns")
+    yield Finding(RETURNS, "returns", how, e.places(off, raw + values, found), float(off.any(axis=1).mean()))
+
+
+CHECKS = (
+    Check("K5 gae", ("优势的递推", "the recursion of the advantages"),
+          ("rewards", "values", "raw_advantages|returns"), recursion),
+    Check("K5 sums", ("无 critic 的回报", "returns without a critic"), ("rewards", "returns"), reward_to_go),
+    Check("K6 returns", ("回报 = 优势 + 价值", "returns = advantages + values"),
+          ("raw_advantages", "values", "returns"), returns),
+)  # fmt: skip

@@ -1,0 +1,126 @@
+"""The dump as the checks see it: float64 columns, masks and ends, tolerances, and what was learnt on the way."""
+
+from __future__ import annotations
+
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mingce.audit.dump import Dump
+from mingce.audit.finding import Place
+
+Floats = NDArray[np.float64]
+Bools = NDArray[np.bool_]
+Ints = NDArray[np.int64]
+PLACES = 5
+
+
+class Evidence:
+    """One dump under audit. Checks read it; what a check learns for later ones stands in `settings`."""
+
+    def __init__(self, dump: Dump):
+        self.dump = dump
+        self.settings: dict[str, Any] = dict(dump.settings)
+        self.inferred: set[str] = set()
+        self.broken: set[str] = set()  # columns found wrong: later checks do not judge others by them
+        self.memo: dict[str, Any] = {}  # what several checks ask for and one of them has worked out
+        self._wide: dict[str, Floats] = {}
+
+    def has(self, *names: str) -> bool:
+        return self.dump.has(*names)
+
+    def __getitem__(self, name: str) -> Floats:
+        """A token column in float64 [B, T]."""
+        if name not in self._wide:
+            self._wide[name] = self.dump.wide(name)
+        return self._wide[name]
+
+    def row(self, name: str) -> list[Any]:
+        return self.dump.rows[name]
+
+    def infer(self, name: str, value: Any) -> None:
+        """Keep a setting that the numbers gave away; one that was given stays as it is."""
+        if name not in self.settings:
+            self.settings[name] = value
+            self.inferred.add(name)
+
+    @cached_property
+    def mask(self) -> Bools:
+        """m [B, T]: the policy chose this token."""
+        return self.dump.mask
+
+    @cached_property
+    def attended(self) -> Bools:
+        """a [B, T]: the slot holds a token, chosen or not; up to the last chosen one if it is unknown."""
+        if "attention_mask" in self.dump.columns:
+            return self.dump.columns["attention_mask"].astype(bool)
+        slots = np.arange(self.mask.shape[1])
+        return slots[None, :] <= self.last[:, None]
+
+    @cached_property
+    def last(self) -> Ints:
+        """e [B]: the last chosen token's slot, −1 in a row without one."""
+        return last_slot(self.mask)
+
+    @cached_property
+    def last_attended(self) -> Ints:
+        """l [B]: the last slot that holds a token, −1 in an empty row."""
+        return last_slot(self.attended)
+
+    @cached_property
+    def holes(self) -> Bools:
+        """[B, T] slots before the last chosen token that the policy did not choose (tool output)."""
+        slots = np.arange(self.mask.shape[1])
+        return (slots[None, :] < self.last[:, None]) & ~self.mask
+
+    @cached_property
+    def coarse(self) -> bool:
+        """Whether the dump's numbers are rounded to 16 bits, so that identities hold to about three digits only."""
+        names = [n for n in ("rewards", "values", "returns", "advantages", "scores") if n in self.dump.columns]
+        return any(self.grid(name) for name in names)
+
+    def grid(self, name: str) -> bool:
+        """Whether a column's numbers all sit on the bfloat16 or float16 grid (stored so, or computed so)."""
+        if self.dump.stored.get(name) in ("bfloat16", "float16"):
+            return True
+        column = self.dump.columns[name]
+        if column.dtype != np.float32:
+            return False
+        seen = column[self.mask & np.isfinite(column) & (column != 0)]
+        varied = np.unique(seen[:256])
+        return len(varied) >= 32 and not np.any(np.ascontiguousarray(seen).view(np.uint32) & 0xFFFF)
+
+    @property
+    def tolerance(self) -> float:
+        """How far, relative to the row's scale, a recomputed number may lie from the stored one."""
+        return 3e-2 if self.coarse else 2e-4
+
+    def scale(self, *columns: Floats) -> Floats:
+        """[B, 1] the largest finite magnitude of the columns on the row's chosen tokens, at least 10⁻³ of all."""
+        largest = np.zeros((len(self.mask), 1))
+        for column in columns:
+            seen = np.where(self.mask & np.isfinite(column), np.abs(column), 0.0)
+            largest = np.maximum(largest, seen.max(axis=1, initial=0.0)[:, None])
+        return np.maximum(largest, max(1e-3 * float(largest.max(initial=0.0)), 1e-12))
+
+    def places(self, wrong: Bools, expected: Floats, found: Floats) -> tuple[Place, ...]:
+        """The first few tokens where `wrong`, with both numbers."""
+        return tuple(
+            Place(int(row), int(token), float(expected[row, token]), float(found[row, token]))
+            for row, token in np.argwhere(wrong)[:PLACES]
+        )
+
+
+def last_slot(mask: Bools) -> Ints:
+    """[B] the last slot that is set, −1 in a row without one."""
+    width = mask.shape[1]
+    if width == 0:
+        return np.full(len(mask), -1)
+    return np.where(mask.any(axis=1), width - 1 - mask[:, ::-1].argmax(axis=1), -1)
+
+
+def rows_with(flags: Bools) -> Bools:
+    """[B] the rows in which any slot is set."""
+    return np.asarray(flags.any(axis=1))

@@ -1,0 +1,117 @@
+"""What an audit says: faults it knows, findings it makes, and the report that carries them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any, Literal
+
+if TYPE_CHECKING:
+    from mingce.audit.evidence import Evidence
+
+Severity = Literal["bug", "suspicious", "convention", "note"]
+SEVERITIES: tuple[Severity, ...] = ("bug", "suspicious", "convention", "note")
+
+FAULTS: dict[str, Fault] = {}
+
+
+@dataclass(frozen=True)
+class Fault:
+    """One thing that can be wrong or particular: its name, its classes in the catalogue, its texts in 中文 and English.
+
+    Texts may hold {names} that the finding's `values` fill in.
+    """
+
+    code: str  # stable, e.g. "kl-sign"
+    severity: Severity
+    classes: tuple[int, ...]  # of the catalogue in docs/audit.md; several when they cannot be told apart
+    title: tuple[str, str]  # one sentence that names it
+    formula: str  # the identity that fails, in the symbols of the column table
+    cause: tuple[str, str] = ("", "")  # the likely cause
+    change: tuple[str, str] = ("", "")  # what to change
+    link: str = ""  # a public report of the same bug
+
+    def __post_init__(self) -> None:
+        assert self.code not in FAULTS, f"two faults are called {self.code}"
+        FAULTS[self.code] = self
+
+
+@dataclass(frozen=True)
+class Place:
+    """A token (a row if token is None, the batch if both are) with the number expected and the one found."""
+
+    row: int | None
+    token: int | None
+    expected: float
+    found: float
+
+
+@dataclass(frozen=True)
+class Finding:
+    """A fault seen in a dump."""
+
+    fault: Fault
+    column: str
+    values: Mapping[str, Any] = field(default_factory=dict)  # numbers for the texts
+    places: tuple[Place, ...] = ()  # the first few
+    share: float = 1.0  # of the rows that could show it
+    severity: Severity | None = None  # another one than the fault's own
+    classes: tuple[int, ...] | None = None  # another equivalence class than the fault's own, on this batch
+
+    @property
+    def level(self) -> Severity:
+        return self.severity or self.fault.severity
+
+    @property
+    def named(self) -> tuple[int, ...]:
+        return self.fault.classes if self.classes is None else self.classes
+
+
+@dataclass(frozen=True)
+class Check:
+    """One family of checks and what a dump must hold for it; `a|b` in `needs` means either."""
+
+    name: str  # K1 … K16 with a word: "K5 gae"
+    title: tuple[str, str]
+    needs: tuple[str, ...]
+    run: Callable[[Evidence], Iterable[Finding]]
+
+
+@dataclass(frozen=True)
+class Skipped:
+    """A check that could not run, and what the dump lacks for it."""
+
+    check: Check
+    missing: tuple[str, ...]
+
+
+@dataclass
+class Report:
+    """The whole answer about one dump."""
+
+    path: str
+    source: str
+    rows: int
+    tokens: int
+    findings: list[Finding] = field(default_factory=list)  # worst first
+    ran: list[Check] = field(default_factory=list)
+    skipped: list[Skipped] = field(default_factory=list)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+    settings: dict[str, Any] = field(default_factory=dict)  # given, or inferred from the numbers
+    inferred: set[str] = field(default_factory=set)  # names of the settings that were inferred
+    step: int | None = None
+    labels: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, token) of a place: its id or text
+
+    def add(self, check: Check, findings: Iterable[Finding]) -> None:
+        """A check has run; its findings take their place: the worst first, among those the named ones, then by check."""
+        self.ran.append(check)
+        self.findings.extend(findings)
+        self.findings.sort(key=lambda finding: (SEVERITIES.index(finding.level), not finding.named))
+
+    def of(self, severity: Severity) -> list[Finding]:
+        return [finding for finding in self.findings if finding.level == severity]
+
+    @property
+    def exit_code(self) -> int:
+        """0 clean, 1 with a bug."""
+        return 1 if self.of("bug") else 0

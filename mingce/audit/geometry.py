@@ -1,0 +1,461 @@
+"""K1, K2 and K16: what the masks, the ends of rows, the positions, the ids and the texts say before any number is read."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+
+from mingce.audit.evidence import Bools, Evidence, Ints
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+
+SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
+
+# ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+MASK_VALUES = Fault(
+    "mask-not-binary", "bug", (27,),
+    ("{column} 里有 0 和 1 以外的数（例如 {example:.4g}），传错了张量。",
+     "{column} holds numbers other than 0 and 1 (such as {example:.4g}): another tensor was passed as the mask."),
+    "m_t = 0 or m_t = 1",
+    ("位置参数错位，把优势或权重当掩码传了进去。", "Positional arguments slipped, so advantages or weights were passed as the mask."),
+    ("按名字传掩码参数，并断言它只含 0 和 1。", "Pass the mask by name and assert that it holds 0 and 1 only."),
+    "https://github.com/verl-project/verl/issues/2506",
+)  # fmt: skip
+PADS_CHOSEN = Fault(
+    "padding-in-response", "bug", (8,),
+    ("填充被算成了回答：{count} 个填充槽位的掩码是 1。", "Padding counts as response: the mask is 1 on {count} padded slots."),
+    "m_t = 0 where the slot holds no token",
+    ("用 EOS 的累加做掩码，没有 EOS 的行就整行为 1；或 EOS 之后没有截断。",
+     "A mask made by a cumulative sum over EOS is all ones in rows without one; or nothing is cut after EOS."),
+    ("回答掩码再与 attention_mask 相与。", "Intersect the response mask with the attention mask."),
+    "https://github.com/verl-project/verl/issues/3805",
+)  # fmt: skip
+LOSS_OUTSIDE = Fault(
+    "loss-mask-outside-response", "bug", (3,),
+    ("loss_mask 在策略没有选的 {count} 个槽位上是 1，工具输出或填充进了损失。",
+     "loss_mask is 1 on {count} slots the policy did not choose: tool output or padding enters the loss."),
+    "ℓ_t ≤ m_t",
+    ("损失用了 attention mask，而不是 response mask。", "The loss uses the attention mask instead of the response mask."),
+    ("损失掩码只能是 response_mask 的子集。", "Make the loss mask a subset of the response mask."),
+    "https://github.com/verl-project/verl/pull/2337",
+)  # fmt: skip
+EOS_MASKED = Fault(
+    "eos-masked", "bug", (7,),
+    ("真正的 EOS 被掩掉了：{share:.0%} 的短行在最后一个被选 token 之后紧跟着 EOS，没有一行的 EOS 在掩码之内。",
+     "The real EOS is masked: in {share:.0%} of the short rows it stands right after the last chosen token, and no row has "
+     "one inside its mask."),
+    "m_t = 1 where y_t is the EOS that ended the response",
+    ("pad_id = eos_id，掩码用 y ≠ pad_id 算出，把结束符也去掉了；策略学不到何时停。",
+     "pad_id = eos_id and the mask is y ≠ pad_id, which removes the end as well; the policy never learns to stop."),
+    ("掩码保留到第一个 EOS（含），或另设一个 pad_id。", "Keep the mask up to and including the first EOS, or use a pad id of its own."),
+    "https://github.com/huggingface/trl/pull/6357",
+)  # fmt: skip
+EOS_FORCED = Fault(
+    "eos-forced", "suspicious", (36,),
+    ("EOS 是硬塞进去的：{count} 个到达长度上限的行以 EOS 结尾，{why_zh}。",
+     "EOS was forced in: {count} rows that reached the length limit end with it, {why}."),
+    "y_e = EOS was drawn from the policy",
+    ("为了让奖励模型读到句末，把被截断行的最后一个 token 改成了 EOS。",
+     "The last token of cut rows was overwritten with EOS so that the reward model finds an end."),
+    ("只给奖励模型加 EOS；若必须留在回答里，就把这个位置掩掉。",
+     "Add EOS for the reward model only, or mask that slot: the policy did not choose it."),
+    "https://github.com/OpenRLHF/OpenRLHF/issues/238",
+)  # fmt: skip
+EOS_TRIMMED = Fault(
+    "eos-trimmed", "suspicious", (36,),
+    ("{count} 个自己结束的行里没有任何停止符：它被引擎剪掉了，策略学不到何时停。",
+     "{count} rows that ended by themselves hold no stop token: the engine trimmed it, so the policy never learns to stop."),
+    "y_e ∈ stop ids where the row stopped by itself",
+    ("引擎返回的是去掉停止符的文本或 id。", "The engine returns text or ids without the stop token."),
+    ("让引擎保留停止符（例如 include_stop_str_in_output）。", "Have the engine keep it (e.g. include_stop_str_in_output)."),
+    "https://github.com/databricks/compose-rl/pull/31",
+)  # fmt: skip
+OTHER_STOP = Fault(
+    "other-stop-id", "suspicious", (36,),
+    ("{share:.0%} 的短行以 id {found} 结尾，而停止符只设了 {wanted}：缺 EOS 的惩罚或截断判断会用错。",
+     "{share:.0%} of the short rows end with id {found} while the stop ids are {wanted}: missing-EOS penalties and cut-off "
+     "tests will go wrong."),
+    "y_e ∈ stop ids",
+    ("模型有几个停止符（如对话结束与文本结束），训练端只认其中一个。",
+     "The model has several stop ids (end of turn, end of text) and the trainer knows one."),
+    ("把 generation_config 里的全部停止符都交给训练端。", "Give the trainer every stop id of the generation config."),
+    "https://github.com/databricks/compose-rl/pull/31",
+)  # fmt: skip
+ROWS_CUT = Fault(
+    "rows-cut-by-limit", "note", (34,),
+    ("{share:.1%} 的行被长度上限截断。", "{share:.1%} of the rows were cut by the length limit."),
+    "y_e ∉ stop ids and e = limit − 1",
+    ("这些行没有说完，末尾不是终止状态。", "These rows were not finished; their last state is not terminal."),
+    ("决定它们按终止、自举还是掩掉处理，并写进设定。", "Decide whether they are terminal, bootstrapped or masked, and say so in the settings."),
+    "https://github.com/huggingface/trl/pull/1536",
+)  # fmt: skip
+POSITIONS = Fault(
+    "positions-ignore-padding", "bug", (13,),
+    ("position_ids 把左填充也数了进去：第一个真实 token 的位置是 {found}，左填充有 {pads} 个。",
+     "position_ids count the left padding: the first real token is at position {found} behind {pads} pads."),
+    "position_ids = cumsum(attention_mask) − 1",
+    ("前向时没有传 position_ids，模型从第 0 个槽位数起。", "No position_ids were passed, so the model counts from slot 0."),
+    ("由 attention_mask 的累加求 position_ids，并传给每一次前向。",
+     "Derive position_ids from the attention mask's cumulative sum and pass them to every forward pass."),
+    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
+)  # fmt: skip
+POSITIONS_BROKEN = Fault(
+    "positions-not-consecutive", "bug", (13, 40),
+    ("真实 token 的 position_ids 不是逐一递增（第 {row} 行第 {token} 个 token）。",
+     "position_ids of real tokens do not count up by one (row {row}, token {token})."),
+    "position_ids = cumsum(attention_mask) − 1",
+    ("回答从 0 重新计数，或打包、上下文并行打乱了次序。", "They restart at the response, or packing or context parallelism reordered them."),
+    ("在切分与打包之前按行求出 position_ids。", "Derive position_ids by row before splitting and packing."),
+    "https://github.com/modelscope/ms-swift/pull/10071",
+)  # fmt: skip
+RETOKENISED = Fault(
+    "retokenised-ids", "bug", (12,),
+    ("训练用的 id 不是采样出来的 id：{count} 行不同，最早在第 {row} 行第 {token} 个 token。",
+     "The ids trained on are not the ids that were sampled: {count} rows differ, first in row {row} at token {token}."),
+    "token_ids = rollout_ids",
+    ("回答先解码成文本又重新分词，id 与对数概率不再对应。",
+     "The response was decoded and tokenised again, so ids and log-probs no longer belong together."),
+    ("训练直接用引擎返回的 id。", "Train on the ids that the engine returned."),
+    "https://github.com/huggingface/trl/issues/5224",
+)  # fmt: skip
+DOUBLE_BOS = Fault(
+    "double-bos", "bug", (42,),
+    ("提示以两个 BOS 开头（{share:.0%} 的行）。", "Prompts begin with two BOS tokens ({share:.0%} of the rows)."),
+    "x_0 = BOS, x_1 ≠ BOS",
+    ("对话模板已写入 BOS，分词时又加了一个。", "The chat template wrote BOS and the tokenizer added another."),
+    ("模板渲染后的文本用 add_special_tokens=False 分词。", "Tokenise rendered templates with add_special_tokens=False."),
+    "https://github.com/vllm-project/vllm/pull/55288",
+)  # fmt: skip
+OTHER_TEXT = Fault(
+    "scored-other-text", "bug", (46,),
+    ("打分用的文本不是这条回答：{count} 行{what_zh}。", "The text that was scored is not the response: {count} rows {what}."),
+    "reward_text = decode(y)",
+    ("打分前重新解码、截取或拼接过文本，或行的次序变了。",
+     "The text was decoded, cut or joined again before scoring, or the rows changed places."),
+    ("打分与训练用同一份 id 解码出的文本。", "Score the text decoded from the very ids that are trained on."),
+    "https://github.com/verl-project/verl/pull/6392",
+)  # fmt: skip
+
+# ── masks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def masks(e: Evidence) -> Iterator[Finding]:
+    """The masks themselves: zeros and ones, inside one another."""
+    for name in ("response_mask", "attention_mask", "loss_mask"):
+        if name not in e.dump.columns:
+            continue
+        stored = e[name]
+        odd = (stored != 0) & (stored != 1)
+        if odd.any():
+            values = {"column": name, "example": float(stored[odd][0])}
+            yield Finding(MASK_VALUES, name, values, e.places(odd, np.ones_like(stored), stored), _share(odd))
+            return
+    padded = chosen_pads(e)
+    if padded.any():
+        values = {"count": int(padded.sum())}
+        zero, one = np.zeros(padded.shape), np.ones(padded.shape)
+        yield Finding(PADS_CHOSEN, "response_mask", values, e.places(padded, zero, one), _share(padded))
+    if "loss_mask" in e.dump.columns:
+        outside = e.dump.columns["loss_mask"].astype(bool) & ~e.mask
+        if outside.any():
+            on_pads, on_tools = bool((outside & ~e.attended).any()), bool((outside & e.attended).any())
+            classes = (3,) * on_tools + (8,) * on_pads
+            places = e.places(outside, np.zeros(outside.shape), np.ones(outside.shape))
+            values = {"count": int(outside.sum())}
+            yield Finding(LOSS_OUTSIDE, "loss_mask", values, places, _share(outside), classes=classes)
+
+
+def chosen_pads(e: Evidence) -> Bools:
+    """[B, T] slots that hold padding and are marked as chosen."""
+    if "chosen pads" not in e.memo:
+        e.memo["chosen pads"] = _chosen_pads(e)
+    return e.memo["chosen pads"]  # type: ignore[no-any-return]
+
+
+def _chosen_pads(e: Evidence) -> Bools:
+    if "attention_mask" in e.dump.columns and (outside := e.mask & ~e.attended).any():
+        return outside
+    nothing = np.zeros(e.mask.shape, bool)
+    if "token_ids" not in e.dump.columns or e.settings.get("pad_id") is None:
+        return nothing
+    ids, pad = e.dump.columns["token_ids"], int(e.settings["pad_id"])
+    slots = np.arange(ids.shape[1])[None, :]
+    behind = (ids == pad) | (slots > e.last[:, None])  # from where on there is nothing but pads up to the last chosen
+    run = np.logical_and.accumulate(behind[:, ::-1], axis=1)[:, ::-1] & (slots <= e.last[:, None])
+    if pad in _stops(e):  # the first of the run is the end itself
+        run &= np.cumsum(run, axis=1) > 1
+    length = run.sum(axis=1)
+    if length.max(initial=0) < LONG_RUN:
+        return nothing
+    found: Bools = run & e.mask & (length >= SHORT_RUN)[:, None]
+    return found
+
+
+# ── ends of rows ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def ends(e: Evidence) -> Iterator[Finding]:
+    """How rows end: the stop token's place, and rows that the limit cut."""
+    stops, ids = _stops(e), e.dump.columns["token_ids"]
+    rows = np.flatnonzero(e.last >= 0)
+    if not stops or len(rows) == 0 or chosen_pads(e).any():
+        return
+    last = e.last[rows]
+    stopped = np.isin(ids[rows, last], list(stops))
+    limit = int(e.settings.get("max_response_length") or ids.shape[1])
+    reasons = e.row("finish_reason") if "finish_reason" in e.dump.rows else [None] * len(ids)
+    reason = np.array([str(reasons[row]) if reasons[row] is not None else "" for row in rows])
+    cut = np.where(reason == "", (last >= limit - 1) & ~stopped, reason == "length")
+    short = ~cut & ~stopped & ((last < limit - 1) | (reason == "stop"))
+    if cut.any():
+        yield Finding(ROWS_CUT, "token_ids", {"share": float(cut.mean())}, share=float(cut.mean()))
+    yield from _forced(e, rows, stopped & ((reason == "length") | (last >= limit - 1)), reason == "length", stopped)
+    if short.sum() >= 2 and short.sum() >= 0.5 * (~cut).sum():
+        yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))
+
+
+def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Iterator[Finding]:
+    """Rows that ended by themselves but not with a stop token inside their mask: masked, another id, or trimmed."""
+    ids, last = e.dump.columns["token_ids"], e.last[rows]
+    width = ids.shape[1]
+    after = np.minimum(last + 1, width - 1)
+    next_is_stop = (last + 1 < width) & np.isin(ids[rows, after], list(stops)) & ~e.mask[rows, after]
+    finals, counts = np.unique(ids[rows, last], return_counts=True)
+    common, share = int(finals[counts.argmax()]), float(counts.max() / len(rows))
+    lengths = len(np.unique(last))
+    if share >= 0.9 and len(rows) >= 4 and lengths > 1:
+        values = {"share": share, "found": common, "wanted": ", ".join(str(one) for one in sorted(stops))}
+        yield Finding(OTHER_STOP, "token_ids", values, _ends(rows, last, min(stops), common), share)
+    elif next_is_stop.mean() >= 0.8 and (told or lengths > 1):
+        attended = e.attended[rows, after] & next_is_stop if "attention_mask" in e.dump.columns else np.array([False])
+        twice = np.isin(ids[rows, np.minimum(last + 2, width - 1)], list(stops)) & (last + 2 < width)
+        padded_with_it = e.settings.get("pad_id") in stops or bool((twice | (last + 2 >= width)).all())
+        drawn = attended.any() or not padded_with_it or _scored(e, rows, after)
+        classes = (7,) if drawn else (7, 36)  # a trimmed end that was padded with EOS looks alike
+        hit = next_is_stop.mean()
+        places = _ends(rows, last + 1, 1, 0)
+        yield Finding(EOS_MASKED, "response_mask", {"share": float(hit)}, places, float(hit), classes=classes)
+    elif told or lengths > 2:
+        places = _ends(rows, last, min(stops), common)
+        severity: Severity | None = None if told else "note"  # the rows may have ended at a stop string
+        yield Finding(EOS_TRIMMED, "token_ids", {"count": len(rows)}, places, severity=severity)
+
+
+def _scored(e: Evidence, rows: Ints, slots: Ints) -> bool:
+    """Whether these slots have log-probs of their own, not one fill value."""
+    for name in ("rollout_log_probs", "old_log_probs"):
+        if name in e.dump.columns and len(np.unique(e.dump.columns[name][rows, slots])) > max(1, len(rows) // 2):
+            return True
+    return False
+
+
+def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bools) -> Iterator[Finding]:
+    """Rows at the limit that end with a stop token nobody drew: told by finish_reason, or by log-probs in the far tail."""
+    why = ("finish_reason 却是 length", "yet finish_reason says length")
+    hit = at_limit & told
+    if not hit.any() and at_limit.sum() >= 2 and "old_log_probs" in e.dump.columns:
+        drawn = e["old_log_probs"][rows, e.last[rows]]
+        others = drawn[stopped & ~at_limit & np.isfinite(drawn)]
+        full = e.last[rows] >= e.last.max()
+        if len(others) >= 8 and at_limit[full].all():  # somebody writes through in every batch that has a limit
+            unlikely = at_limit & (drawn < min(float(np.quantile(others, 0.01)), -4.0))
+            if unlikely.sum() >= 0.5 * at_limit.sum():
+                hit = at_limit
+                low, usual = float(np.median(drawn[hit])), float(np.median(others))
+                why = (f"那里的对数概率中位数是 {low:.2f}，其他行的 EOS 是 {usual:.2f}",
+                       f"at a median log-prob of {low:.2f} where other rows' EOS has {usual:.2f}")  # fmt: skip
+    if hit.any():
+        values = {"count": int(hit.sum()), "why_zh": why[0], "why": why[1]}
+        places = tuple(Place(int(row), int(e.last[row]), float("nan"), float("nan")) for row in rows[hit][:5])
+        yield Finding(EOS_FORCED, "token_ids", values, places, float(hit.mean()))
+
+
+def _ends(rows: Ints, slots: Ints, expected: float, found: float) -> tuple[Place, ...]:
+    return tuple(
+        Place(int(row), int(slot), float(expected), float(found)) for row, slot in zip(rows[:5], slots[:5], strict=True)
+    )
+
+
+def _stops(e: Evidence) -> set[int]:
+    """Every id that ends a response."""
+    found: set[int] = set()
+    for name in ("eos_id", "stop_ids"):
+        value = e.settings.get(name)
+        if value is not None:
+            found.update(int(one) for one in (value if isinstance(value, list | tuple | set) else [value]))
+    return found
+
+
+# ── positions, ids, texts ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def positions(e: Evidence) -> Iterator[Finding]:
+    """position_ids of real tokens count from the first real token, whatever stands before it."""
+    wrong = positions_wrong(e)
+    broken = [(row, at) for row, (kind, at, _) in wrong.items() if kind == "broken"]
+    counted = {row: (at, pads) for row, (kind, at, pads) in wrong.items() if kind == "counted"}
+    if counted:
+        row = max(counted, key=lambda one: counted[one][1])
+        found, pads = counted[row]
+        places = tuple(Place(one, None, 0.0, float(counted[one][0])) for one in list(counted)[:5])
+        share = len(counted) / max(len(e.mask), 1)
+        yield Finding(POSITIONS, "position_ids", {"found": found, "pads": pads}, places, share)
+    elif broken:
+        row, token = broken[0]
+        places = tuple(Place(one, None, float("nan"), float(at)) for one, at in broken[:5])
+        share = len(broken) / max(len(e.mask), 1)
+        yield Finding(POSITIONS_BROKEN, "position_ids", {"row": row, "token": token}, places, share)
+
+
+def positions_wrong(e: Evidence) -> dict[int, tuple[str, int, int]]:
+    """row → ("counted", position of the first real token, pads before it) or ("broken", token, pads)."""
+    if "positions" in e.memo:
+        return e.memo["positions"]  # type: ignore[no-any-return]
+    wrong: dict[int, tuple[str, int, int]] = {}
+    starts: dict[int, tuple[int, int]] = {}  # row → (position of the first real token, pads before it)
+    stored = e.dump.rows.get("position_ids", [])
+    prompts, pads = e.dump.rows.get("prompt_ids"), e.dump.rows.get("left_pad")
+    width = e.mask.shape[1]
+    for row, line in enumerate(stored):
+        try:
+            found = np.asarray(line, dtype=np.int64)
+            prompt = len(prompts[row]) if prompts is not None else None
+            pad = int(pads[row]) if pads is not None and pads[row] is not None else len(found) - width - (prompt or 0)
+        except (TypeError, ValueError):
+            continue
+        end = (len(found) - width) + int(e.last_attended[row]) + 1
+        if found.ndim != 1 or (pads is None and prompts is None) or pad < 0 or end <= pad or end > len(found):
+            continue
+        real = found[pad:end]
+        steps = np.flatnonzero(np.diff(real) != 1)
+        if len(steps):
+            wrong[row] = ("broken", int(steps[0]) + 1, pad)
+        else:
+            starts[row] = (int(real[0]), pad)
+    first = min((start for start, _ in starts.values()), default=0)  # some models count from 1 or 2
+    one_width = len({pad for _, pad in starts.values()}) == 1
+    for row, (start, pad) in starts.items():
+        if pad and (start == pad if one_width else start != first):
+            wrong[row] = ("counted", start, pad)
+    e.memo["positions"] = wrong
+    return wrong
+
+
+def sampled_ids(e: Evidence) -> Iterator[Finding]:
+    """Ids that were sampled against ids that are trained on."""
+    drifted, trimmed = _drifted(e)
+    if drifted:
+        row, token = next(iter(drifted.items()))
+        ids, sampled = e.dump.columns["token_ids"], e.row("rollout_ids")
+        places = tuple(
+            Place(one, at, float(sampled[one][at]), float(ids[one][at]))
+            for one, at in list(drifted.items())[:5]
+            if at < len(sampled[one]) and at < ids.shape[1]
+        )
+        values = {"count": len(drifted), "row": row, "token": token}
+        yield Finding(RETOKENISED, "token_ids", values, places, len(drifted) / len(e.mask))
+    elif trimmed:
+        places = tuple(Place(one, int(e.last[one]), float("nan"), float("nan")) for one in trimmed[:5])
+        yield Finding(EOS_TRIMMED, "token_ids", {"count": len(trimmed)}, places, len(trimmed) / len(e.mask))
+
+
+def retokenised(e: Evidence) -> bool:
+    """Whether the ids say that the response was tokenised again."""
+    return "rollout_ids" in e.dump.rows and "token_ids" in e.dump.columns and bool(_drifted(e)[0])
+
+
+def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
+    """Rows whose ids differ from the sampled ones, with the first token that does; rows that only lost their stop token."""
+    if "drifted" in e.memo:
+        return e.memo["drifted"]  # type: ignore[no-any-return]
+    drifted: dict[int, int] = {}
+    trimmed: list[int] = []
+    ids, stops = e.dump.columns["token_ids"], _stops(e)
+    for row, line in enumerate(e.row("rollout_ids")):
+        try:
+            sampled = np.asarray(line, dtype=np.int64).ravel()
+        except (TypeError, ValueError):
+            continue
+        kept = [ids[row][e.attended[row]], ids[row][e.mask[row]]]
+        if len(sampled) == 0 or any(np.array_equal(sampled, one) for one in kept):
+            continue
+        if len(sampled) >= ids.shape[1] and any(np.array_equal(sampled[: len(one)], one) for one in kept):
+            tail = sampled[len(kept[0]) :]
+            if len(tail) == 0 or len(set(tail.tolist())) == 1:  # the padded row as it was sampled
+                continue
+        if any(np.array_equal(sampled[:-1], one) for one in kept) and int(sampled[-1]) in stops:
+            trimmed.append(row)
+            continue
+        shorter = min(len(sampled), len(kept[0]))
+        differs = np.flatnonzero(sampled[:shorter] != kept[0][:shorter])
+        drifted[row] = int(differs[0]) if len(differs) else shorter
+    e.memo["drifted"] = (drifted, trimmed)
+    return drifted, trimmed
+
+
+def prompts(e: Evidence) -> Iterator[Finding]:
+    """How prompts begin."""
+    bos = e.settings["bos_id"]
+    lines = [list(line)[:2] for line in e.row("prompt_ids") if line is not None]
+    doubled = [row for row, line in enumerate(lines) if len(line) == 2 and line[0] == bos and line[1] == bos]
+    if doubled and bos is not None:
+        places = tuple(Place(row, None, float("nan"), float(bos)) for row in doubled[:5])
+        share = len(doubled) / len(lines)
+        yield Finding(DOUBLE_BOS, "prompt_ids", {"share": share}, places, share)
+
+
+_SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?s>|<pad>|<eos>|<bos>|\s+")
+
+
+def scored_text(e: Evidence) -> Iterator[Finding]:
+    """What the scorer read against what the policy wrote; special tokens, spaces and a leading prompt do not count."""
+    responses = [_plain(text) for text in e.row("response")]
+    scored = [_plain(text) for text in e.row("reward_text")]
+    given = [_plain(text) for text in e.row("prompt")] if "prompt" in e.dump.rows else [""] * len(scored)
+    wrong: dict[str, list[int]] = {"other": [], "part": [], "more": [], "different": []}
+    known = {text: row for row, text in enumerate(responses) if text}
+    for row, (response, text, prompt) in enumerate(zip(responses, scored, given, strict=True)):
+        if text == response or not response or text == prompt + response:
+            continue
+        if text in known:
+            wrong["other"].append(row)
+        elif text and text in response:
+            wrong["part"].append(row)
+        elif response in text:
+            if not (text.endswith(response) and (not prompt or prompt in text or text[: -len(response)] in prompt)):
+                wrong["more"].append(row)
+        else:
+            wrong["different"].append(row)
+    words = {
+        "other": ("用了另一行的回答", "were given another row's response"),
+        "part": ("只读到回答的一部分", "were given only a part of it"),
+        "more": ("还读到了回答以外的文本", "were given text beyond it"),
+        "different": ("读到的是别的文本", "were given some other text"),
+    }
+    kind = max(wrong, key=lambda one: len(wrong[one]))
+    if rows := wrong[kind]:
+        values = {"count": len(rows), "what_zh": words[kind][0], "what": words[kind][1]}
+        places = tuple(Place(row, None, float(len(responses[row])), float(len(scored[row]))) for row in rows[:5])
+        severity: Severity | None = "suspicious" if kind in ("more", "part") else None
+        yield Finding(OTHER_TEXT, "reward_text", values, places, len(rows) / len(scored), severity)
+
+
+def _plain(text: Any) -> str:
+    return _SPECIAL.sub("", str(text)) if text is not None else ""
+
+
+def _share(wrong: Bools) -> float:
+    return float(wrong.any(axis=1).mean()) if len(wrong) else 0.0
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("K1 masks", ("掩码的取值与包含关系", "masks: values, and one inside another"), (), masks),
+    Check("K2 ends", ("行尾：EOS、停止符、长度上限", "row ends: EOS, stop ids, the limit"), ("token_ids", "eos_id|stop_ids"), ends),
+    Check("K16 positions", ("位置编号与左填充", "positions and left padding"), ("position_ids",), positions),
+    Check("K16 ids", ("采样的 id 与训练的 id", "ids sampled, ids trained on"), ("token_ids", "rollout_ids"), sampled_ids),
+    Check("K16 prompts", ("提示的开头", "how prompts begin"), ("prompt_ids", "bos_id"), prompts),
+    Check("K16 texts", ("打分所读的文本", "the text that was scored"), ("response", "reward_text"), scored_text),
+)  # fmt: skip

@@ -1,0 +1,254 @@
+"""K8: advantages that compare the samples of one prompt: are they compared with the right rows, by a known formula?"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mingce.audit.credit import _constant_rows
+from mingce.audit.evidence import Evidence, Floats, Ints
+from mingce.audit.finding import Check, Fault, Finding, Place
+
+MISFORMED = Fault(
+    "groups-misformed", "bug", (1,),
+    ("优势不是与同一提示的样本相比得出的：按{by_zh}分组才吻合。", "Advantages are not taken against the samples of the same prompt: they fit groups formed by {by}."),
+    "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
+    ("按固定步长、整批或每条轨迹的 uid 分组，而行的次序已被打乱或重复方式不同。",
+     "Groups are cut by a fixed stride, by the whole batch or by a uid of each trajectory, while rows were shuffled or repeated another way."),
+    ("用提示的 id 分组，并断言每组大小。", "Group by the prompt's id, and assert the size of each group."),
+    "https://github.com/THUDM/slime/issues/1414",
+)  # fmt: skip
+DESYNC = Fault(
+    "rows-desynchronised", "bug", (37,),
+    ("从第 {row} 行起，优势属于错开 {by:+d} 行的样本：过滤后各张量没有一起选行。",
+     "From row {row} on the advantages are those of rows {by:+d} away: after filtering the tensors were not cut together."),
+    "A_i = f(x_i, group of i)",
+    ("丢掉了一些行，但优势没有跟着丢。", "Rows were dropped from the batch but not from the advantages."),
+    ("对所有张量用同一个下标做选择。", "Select rows of all tensors with one index."),
+    "https://github.com/allenai/open-instruct/pull/1794",
+)  # fmt: skip
+INCOMPLETE = Fault(
+    "group-statistics-of-missing-rows", "bug", (1, 37),
+    ("缺了样本的组用的是别的均值：完整的组吻合，行数不足的组不吻合。",
+     "Groups that lack rows use another mean: whole groups fit, short ones do not."),
+    "A_i = (x_i − mean_g)/std_g over the rows of g in the batch",
+    ("在组统计之后才过滤行，或过滤之后组的边界错位。", "Rows were filtered after the groups' statistics, or the groups' borders moved."),
+    ("先决定哪些行参加训练，再算组统计。", "Decide first which rows train, then take the statistics."),
+    "https://github.com/allenai/open-instruct/pull/1794",
+)  # fmt: skip
+MASKED_REWARD = Fault(
+    "group-counts-masked-reward", "bug", (10,),
+    ("组均值里有掩码之外的奖励：Σr 取遍整行，包括没有被选的 token。",
+     "The groups count rewards behind the mask: Σr runs over the whole row, tokens that were not chosen included."),
+    "x_i = Σ_t m_t·r_t",
+    ("对整行求和而没有乘 response mask。", "The sum over the row is not masked."),
+    ("求和前乘 response mask。", "Multiply by the response mask before summing."),
+    "https://github.com/verl-project/verl/pull/6362",
+)  # fmt: skip
+SINGLETON = Fault(
+    "group-of-one", "suspicious", (31,),
+    ("{count} 个提示只有一个样本，优势就是得分本身，没有基线。", "{count} prompts have one sample only, and its advantage is the score itself, without a baseline."),
+    "a group of one has nothing to compare with: A = 0",
+    ("只有一个样本时均值取 0、标准差取 1（verl 的约定）。", "For a single sample the mean is set to 0 and the deviation to 1 (verl's convention)."),
+    ("每个提示采样多次，或让这样的行不产生梯度。", "Sample each prompt several times, or let such rows give no gradient."),
+    "https://github.com/rllm-org/rllm/pull/776",
+)  # fmt: skip
+HOW = Fault(
+    "group-advantage", "convention", (),
+    ("优势按同一提示的样本相比：{how}。", "Advantages compare the samples of a prompt: {how}."),
+    "A_i = f(x_i, rows of the same prompt)",
+)  # fmt: skip
+UNEXPLAINED = Fault(
+    "group-unexplained", "suspicious", (),
+    ("每行的优势是一个常数，但不符合任何一种已知的组内比较（残差 {residual:.2g}）。",
+     "Each row has one advantage, but it fits no known comparison within groups (residual {residual:.2g})."),
+    "A_i = (x_i − mean_g)/std_g",
+    ("得分经过了别的整形，或分组信息不在这份数据里。", "The score was shaped further, or the groups are not in this dump."),
+    ("把分组的 id 与整形前的得分一并存下。", "Store the groups' ids and the scores before shaping."),
+)  # fmt: skip
+
+FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
+
+
+@dataclass(frozen=True)
+class Guess:
+    formula: str
+    grouping: str
+    outcome: str
+
+
+def _compare(x: Floats, part: Ints, formula: str) -> Floats:
+    parts = int(part.max(initial=-1)) + 1
+    size = np.bincount(part, minlength=parts)[part]
+    mean = (np.bincount(part, x, parts) / np.maximum(np.bincount(part, minlength=parts), 1))[part]
+    gap = x - mean
+    if formula == "x":
+        return x
+    if formula == "x − mean":
+        return gap
+    if formula == "x − mean of the others":
+        return np.where(size > 1, gap * size / np.maximum(size - 1, 1), x)
+    squares = np.bincount(part, gap * gap, parts)[part]
+    std = np.sqrt(squares / np.maximum(size - (formula == FORMULAS[0]), 1))
+    return np.where(std > 1e-7 * (1 + np.abs(mean)), gap / np.maximum(std, 1e-12), 0.0)
+
+
+def _groups(e: Evidence) -> Ints | None:
+    """[B] the number of each row's prompt: by its ids, else by the dumped group or uid."""
+    if e.has("prompt_ids"):
+        names = [",".join(map(str, ids)) for ids in e.row("prompt_ids")]
+    elif e.has("group|uid"):
+        names = [str(name) for name in e.row("group" if e.has("group") else "uid")]
+    else:
+        return None
+    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+
+
+def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[str, str, Ints]]:
+    rows = len(true)
+    sizes = np.bincount(true)
+    usual = int(np.median(sizes[sizes > 0]))
+    yield "one row each", "单独一行", np.arange(rows)
+    yield "the whole batch", "整批", np.zeros(rows, np.int64)
+    for size in {usual, int(sizes.max()), int(e.settings.get("group_size", usual) or usual)}:
+        if 1 < size < rows:
+            yield f"windows of {size} rows", f"连续 {size} 行", np.arange(rows) // size
+            if rows % size == 0:
+                yield f"a stride of {rows // size}", f"步长 {rows // size}", np.arange(rows) % (rows // size)
+    for name, zh in (("uid", "uid"), ("group", "记录的 group"), ("rank", "rank"), ("micro_batch", "微批")):
+        if e.has(name):
+            yield (
+                f"the dumped {name}",
+                zh,
+                np.unique([str(x) for x in e.row(name)], return_inverse=True)[1].astype(np.int64),
+            )
+
+
+def _outcomes(e: Evidence) -> Iterator[tuple[str, Floats]]:
+    for name in ("rewards", "scores"):
+        if e.has(name):
+            column = np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0)
+            yield f"Σ m·{name}", np.where(e.mask, column, 0.0).sum(axis=1)
+    if e.has("outcome"):
+        yield "outcome", np.nan_to_num(np.array([float(x) for x in e.row("outcome")]))
+    for name in ("rewards", "scores"):
+        if e.has(name):
+            yield f"Σ {name}", np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0).sum(axis=1)
+
+
+def groups(e: Evidence) -> Iterator[Finding]:
+    """Row-constant advantages: with which rows, and how, was each compared?"""
+    column = e["advantages"]
+    if e.has("values") and not str(e.settings.get("estimator", "")).startswith(("grpo", "rloo", "dr_grpo")):
+        return
+    if str(e.settings.get("estimator", "")) == "uniform":  # constant in a row, and compared with no other
+        return
+    true = _groups(e)
+    used = np.flatnonzero(e.mask.any(axis=1))
+    if true is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not _constant_rows(e, column):
+        return
+    first = e.mask.argmax(axis=1)
+    found = column[used, first[used]]
+    true = np.unique(true[used], return_inverse=True)[1]
+    size = np.abs(found).max(initial=0.0)
+    if size == 0:
+        return
+    outcomes = {name: x[used] for name, x in _outcomes(e)}
+    tolerance = size * (3e-2 if e.coarse else 2e-3)
+
+    def left(numbers: Floats) -> float:
+        return float(np.quantile(np.abs(numbers - found), 0.98))
+
+    yield from _decide(e, used, true, found, outcomes, tolerance, left)
+
+
+def _decide(e, used, true, found, outcomes, tolerance, left) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
+    clean = {
+        (formula, name): _normal(e, _compare(x, true, formula), found)
+        for name, x in outcomes.items()
+        for formula in FORMULAS[:4]
+    }
+    best = min(clean, key=lambda key: left(clean[key]))
+    singles = np.bincount(true)[true] == 1
+    alone = singles & (np.abs(found) > tolerance)
+    for (formula, name), numbers in clean.items():
+        judged = ~singles if singles.any() and not singles.all() else np.ones_like(singles)
+        if np.abs(numbers - found)[judged].max(initial=0.0) <= tolerance and not singles.all():
+            masked = f"Σ m·{name.removeprefix('Σ ')}"
+            if masked in outcomes and np.abs(outcomes[masked] - outcomes[name]).max() > tolerance:
+                yield Finding(
+                    MASKED_REWARD, "advantages", {}, _row_places(used, clean[(formula, masked)], found, tolerance)
+                )
+            else:
+                yield Finding(HOW, "advantages", {"how": f"{formula}, x = {name}"})
+            if alone.any():
+                yield Finding(SINGLETON, "advantages", {"count": int(alone.sum())})
+            return
+    if singles.all():
+        if any(left(x) <= tolerance for x in outcomes.values()):
+            yield Finding(SINGLETON, "advantages", {"count": int(alone.sum())})
+        return
+    expected = clean[best]
+    for x in outcomes.values():
+        for by, zh, part in _groupings_of(e, used, true):
+            for formula in FORMULAS:
+                if formula == "x" and by != "one row each":
+                    continue
+                if left(_compare(x, part, formula)) <= tolerance:
+                    yield Finding(
+                        MISFORMED, "advantages", {"by": by, "by_zh": zh}, _row_places(used, expected, found, tolerance),
+                        float((np.abs(expected - found) > tolerance).mean()),
+                    )  # fmt: skip
+                    return
+    yield _rows_moved(used, true, found, clean, tolerance) or Finding(
+        UNEXPLAINED, "advantages", {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
+    )
+
+
+def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[str, str, Ints]]:
+    whole = np.zeros(len(e.mask), np.int64)
+    whole[used] = true
+    for by, zh, part in _groupings(e, whole):
+        yield by, zh, np.unique(part[used], return_inverse=True)[1]
+
+
+def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:
+    """The numbers, or the numbers whitened over rows or tokens if that is what fits (an affine image with positive slope)."""
+    gap, target = numbers - numbers.mean(), found - found.mean()
+    power = float(gap @ gap)
+    if power == 0 or len(found) < 8:
+        return numbers
+    slope = float(gap @ target) / power
+    image = slope * gap + found.mean()
+    return image if slope > 0 and np.abs(image - found).max() < 0.1 * np.abs(numbers - found).max() else numbers
+
+
+def _rows_moved(used: Ints, true: Ints, found: Floats, clean: dict, tolerance: float) -> Finding | None:  # type: ignore[type-arg]
+    for expected in clean.values():
+        wrong = np.abs(expected - found) > tolerance
+        start = int(wrong.argmax())
+        rows = len(found)
+        for by in (1, -1, 2, -2, 3, -3, 4, -4):
+            here = np.arange(start, rows - by) if by > 0 else np.arange(max(start, -by), rows)
+            if len(here) >= 4 and (np.abs(expected[here + by] - found[here]) <= tolerance).mean() > 0.9:
+                places = _row_places(used, expected, found, tolerance)
+                return Finding(DESYNC, "advantages", {"row": int(used[start]), "by": by}, places, float(wrong.mean()))
+        sizes = np.bincount(true)
+        short = sizes[true] < sizes.max()
+        if short.any() and wrong[short].mean() > 0.5 and not wrong[~short].any():
+            return Finding(
+                INCOMPLETE, "advantages", {}, _row_places(used, expected, found, tolerance), float(wrong.mean())
+            )
+    return None
+
+
+def _row_places(used: Ints, expected: Floats, found: Floats, tolerance: float) -> tuple[Place, ...]:
+    wrong = np.flatnonzero(np.abs(expected - found) > tolerance)[:5]
+    return tuple(Place(int(used[i]), None, float(expected[i]), float(found[i])) for i in wrong)
+
+
+CHECKS = (
+    Check("K8 groups", ("组内比较", "comparison within groups"), ("advantages", "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
+)  # fmt: skip

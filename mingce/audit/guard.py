@@ -1,0 +1,59 @@
+"""The audit of a run's own ledger while it trains: the first step's, then every N-th.
+
+What it finds goes to audit.jsonl, which is a function of the ledgers alone and therefore as exact on resume as they are.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from mingce.config import Config
+from mingce.errors import RunError
+from mingce.lang import say
+from mingce.ledger import Ledger
+from mingce.run import Run
+
+
+class Guard:
+    """Audits ledgers as they are made. `alarm` is the error that should end the run once the step is saved."""
+
+    def __init__(self, run: Run, config: Config, stop_ids: Sequence[int] = ()):
+        self.run, self.config, self.stop_ids = run, config, stop_ids
+        self.alarm: RunError | None = None
+
+    def due(self, step: int) -> bool:
+        """Whether it is this step's turn; a function of its number, so that a resumed run audits the same steps."""
+        every = self.config.audit.every
+        return every > 0 and (step == 1 or step % every == 0)
+
+    def look(self, step: int, ledger: Ledger, beta: float) -> tuple[list[str], dict[str, float]]:
+        """Audits one step's ledger and writes down what it finds; returns the bugs' titles and the counts to log."""
+        from mingce.audit.audit import audit
+        from mingce.audit.own import dump_of_ledger
+        from mingce.audit.wording import title
+        from mingce.audit.written import finding_json
+
+        report = audit(dump_of_ledger(ledger, self.config, step=step, beta=beta, stop_ids=self.stop_ids))
+        bugs = [title(finding, self.config.lang) for finding in report.of("bug")]
+        self.run.log_audit(
+            step,
+            {
+                "checks": len(report.ran),
+                "findings": [finding_json(finding, report.labels) for finding in report.findings],
+            },
+        )
+        if bugs and self.config.audit.stop:
+            self.alarm = self._alarm(step, bugs[0])
+        return bugs, {"audit/bugs": len(bugs), "audit/suspicious": len(report.of("suspicious"))}
+
+    def _alarm(self, step: int, bug: str) -> RunError:
+        bug, path = bug.rstrip("。."), self.run.path
+        zh = (
+            f"第 {step} 步的审计发现 bug：{bug}；该步已存档，用 `mingce audit {path} --step {step}` 查看，"
+            f"仍要继续则 `mingce resume {path} audit.stop=false`。"
+        )
+        en = (
+            f"the audit of step {step} found a bug: {bug}; the step is saved, look at it with "
+            f"`mingce audit {path} --step {step}`, or go on in spite of it with `mingce resume {path} audit.stop=false`."
+        )
+        return RunError(say(self.config.lang, zh, en))

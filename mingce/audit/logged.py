@@ -1,0 +1,224 @@
+"""K12, K9: logged metrics against the columns they are made of, the value clip's share, and where the KL enters."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mingce.audit.aggregation import Terms, masks, number, ways
+from mingce.audit.aggregation import rounding as rounding_of
+from mingce.audit.evidence import Evidence, Floats
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+
+EFFECT = 0.01
+LEAST_TOKENS = 16
+LEAST_CLIPPED = 3
+
+OVER_PADS = Fault(
+    "metric-over-pads", "bug", (47,),
+    ("记录的 {scalar} = {found:.6g} 是连同{over_zh}一起求的均值；只算被选 token 应为 {expected:.6g}。",
+     "The logged {scalar} = {found:.6g} is the mean over {over}; over chosen tokens it is {expected:.6g}."),
+    "metric = Σ m·x / Σ m",
+    ("对填充后的张量直接 .mean()，没有用响应掩码。", "A plain .mean() of the padded tensor, without the response mask."),
+    ("改用 masked_mean(x, response_mask)。", "Use masked_mean(x, response_mask)."),
+    "https://github.com/huggingface/trl/issues/6803",
+)  # fmt: skip
+CLIPFRAC = Fault(
+    "value-clipfrac-zero", "bug", (45,),
+    ("vf_clipfrac 记录为 0，但有 {count} 个 token 的 |V' − V| 超过 ε = {clip:g} 且由裁剪项决定损失。",
+     "vf_clipfrac is logged as 0, yet on {count} tokens |V' − V| exceeds ε = {clip:g} and the clipped square decides."),
+    "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]",
+    ("指标比较的是裁剪之后的值，所以永远不超界；或裁剪没有作用。",
+     "The metric compares the value after clipping, which never leaves the range; or the clip does nothing."),
+    ("用裁剪前的 V' 计算该指标，并确认损失取两者较大值。",
+     "Compute it from V' before clipping, and see that the loss takes the larger square."),
+    "https://github.com/RLinf/RLinf/issues/1529",
+)  # fmt: skip
+SAME_VALUES = Fault(
+    "value-clip-same-values", "suspicious", (45,),
+    ("new_values 与 values 处处相同，而策略已经更新：价值裁剪与自己比较，永远不会起作用。",
+     "new_values equals values everywhere although the policy has moved: the value clip compares a value with itself."),
+    "V' − V ≠ 0 after an update",
+    ("旧价值在更新时又被重算，或 critic 没有在学习。",
+     "The old values are recomputed at the update, or the critic does not learn."),
+    ("保留采样时的 values，更新时只重算 new_values。", "Keep the values of the rollout; recompute new_values only."),
+    "https://github.com/RLinf/RLinf/issues/1529",
+)  # fmt: skip
+KL_PLACE = Fault(
+    "kl-enters", "note", (25,),
+    ("KL 进入：奖励 {reward_zh}，损失 {loss_zh}。", "The KL enters here: reward {reward}, loss {loss}."),
+    "r = s − β·k; loss = pg_loss + β'·kl_loss",
+    link="https://github.com/verl-project/verl/issues/211",
+)  # fmt: skip
+KL_TWICE = Fault(
+    "kl-twice", "suspicious", (25,),
+    ("KL 计了两次：奖励里扣了 KL，损失里又有 kl_loss_coef = {coef:g}。",
+     "The KL counts twice: the rewards hold it, and the loss has kl_loss_coef = {coef:g}."),
+    "r = s − β·k or loss = pg_loss + β·kl_loss",
+    ("奖励侧与损失侧的开关互相独立，两个都开了。", "The switches of reward and loss are independent, and both are on."),
+    ("只留一处。", "Keep one of them."),
+    "https://github.com/verl-project/verl/issues/211",
+)  # fmt: skip
+KL_NEVER = Fault(
+    "kl-never", "suspicious", (25,),
+    ("算了参考模型的 log-prob，KL 却没有进入奖励，也没有进入损失（kl_loss_coef = 0）。",
+     "The reference's log-probs are there, but the KL enters neither the rewards nor the loss (kl_loss_coef = 0)."),
+    "r = s − β·k or loss = pg_loss + β·kl_loss",
+    ("两个开关都没打开。", "Neither switch is on."),
+    ("需要 KL 就打开一处；不需要就不必加载参考模型。", "Turn one on, or do without the reference model."),
+    "https://github.com/verl-project/verl/issues/211",
+)  # fmt: skip
+_OVER = {
+    "all": ("填充位置", "all slots, padding too"),
+    "attended": ("工具输出等非策略 token", "all attended tokens, tool output too"),
+    "chosen": ("损失掩码之外的 token", "chosen tokens that the loss leaves out"),
+}
+
+
+def metrics(e: Evidence) -> Iterator[Finding]:
+    """Each logged mean: over chosen tokens, as it should be, or over more."""
+    if int(e.mask.sum()) < LEAST_TOKENS:
+        return
+    seen = masks(e)
+    options = ways(e, seen)
+    # rows that the loss leaves out may be in a metric; and a mean of the parts' means is no fault in a log
+    meant = [way for way in options if way.numerator == way.denominator in ("loss", "chosen")]
+    meant = [way for way in meant if not way.mode.endswith("-norm")]
+    # over the padding: the same mask above and below, or a sum of what is 0 behind the mask over all slots
+    wrong = [way for way in options if way.denominator in ("all", "attended") and way.mode == "token-mean"]
+    for scalar, matrices in _definitions(e).items():
+        found = e.dump.scalars[scalar]
+        if not np.isfinite(found):
+            continue
+        terms = [Terms(matrix, error, seen) for matrix, error in matrices]
+        if any(t.fits(way, found) or t.fits(way, -found) for t in terms for way in meant):
+            continue
+        for one in terms:
+            fits = [way for way in wrong if one.fits(way, found)]
+            expected, size = one.number(meant[0]), one.size(meant[0])
+            if fits and abs(expected - found) > EFFECT * size:
+                zh, en = _OVER[fits[0].denominator]
+                values = {"scalar": scalar, "found": found, "expected": expected, "over_zh": zh, "over": en}
+                level: Severity = "convention" if e.dump.source == "trl" else "bug"  # TRL's PPO logs approx_kl so
+                yield Finding(OVER_PADS, scalar, values, (Place(None, None, expected, found),), severity=level)
+                break
+
+
+def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
+    """For each scalar the token terms whose mean it may be, with their errors from rounding."""
+    columns, scalars = e.dump.columns, e.dump.scalars
+    found: dict[str, list[tuple[Floats, Floats | float]]] = {}
+
+    def offer(scalar: str, matrix: Floats, error: Floats | float) -> None:
+        if scalar in scalars:
+            found.setdefault(scalar, []).append((matrix, error))
+
+    def rounding(*names: str) -> Floats:
+        total: Floats = np.zeros(e.mask.shape)
+        for name in names:
+            total = total + np.abs(e[name]) * rounding_of(e, name)
+        return total
+
+    with np.errstate(all="ignore"):
+        for scalar, name in (
+            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", "advantages"),
+            ("advantages_mean", "raw_advantages"),
+        ):  # fmt: skip
+            if scalar in scalars and name in columns:
+                offer(scalar, e[name], rounding(name))
+        if "old_log_probs" in columns:
+            if "entropy_mean" in scalars:
+                offer("entropy_mean", -e["old_log_probs"], rounding("old_log_probs"))
+            for scalar, names in (
+                ("kl_mean", ("old_log_probs", "ref_log_probs")),
+                ("approx_kl", ("old_log_probs", "new_log_probs")),
+            ):
+                if scalar in scalars and names[1] in columns:
+                    x, error = e[names[0]] - e[names[1]], rounding(*names)
+                    offer(scalar, x, error)
+                    offer(scalar, 0.5 * x**2, error * np.abs(x))
+                    offer(scalar, np.expm1(-x) + x, error * np.abs(np.expm1(-x)))
+                    offer(scalar, np.expm1(x) - x, error * np.abs(np.expm1(x)))
+                    offer(scalar, np.abs(x), error)
+        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", "advantages"):
+            for share in _clipped(e):
+                offer("pg_clipfrac", *share)
+    return found
+
+
+def _clipped(e: Evidence) -> Iterator[tuple[Floats, Floats]]:
+    """1 where the policy's clip decides, or where the ratio is out of range; 1 as error where rounding decides."""
+    clip = number(e, "clip")
+    low = number(e, "clip_low") if number(e, "clip_low") is not None else clip
+    high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
+    if low is None or high is None:
+        return
+    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e["advantages"]
+    step = 0.02 if e.grid("new_log_probs") or e.grid("old_log_probs") else 1e-5
+    near = ((np.abs(ratio - 1 + low) < step) | (np.abs(ratio - 1 - high) < step)).astype(np.float64)
+    yield ((ratio > 1 + high) & (advantages > 0) | (ratio < 1 - low) & (advantages < 0)).astype(np.float64), near
+    yield ((ratio > 1 + high) | (ratio < 1 - low)).astype(np.float64), near
+
+
+def value_clip(e: Evidence) -> Iterator[Finding]:
+    """The share of tokens that the value clip decides, and values that never differ."""
+    new, old, mask = e["new_values"], e["values"], masks(e)["loss"]
+    if int(mask.sum()) < LEAST_TOKENS:
+        return
+    with np.errstate(all="ignore"):
+        clip, share = number(e, "value_clip"), e.dump.scalars.get("vf_clipfrac")
+        if clip is not None and clip > 0 and share == 0 and "returns" in e.dump.columns:
+            near, target = np.clip(new, old - clip, old + clip), e["returns"]
+            room = (0.02 if e.grid("values") or e.grid("new_values") else 1e-4) * (np.abs(old) + np.abs(new)) + 1e-6
+            decides = mask & (np.abs(new - old) > clip + room)
+            decides &= (near - target) ** 2 > (new - target) ** 2 * (1 + 1e-3)
+            count = int(decides.sum())
+            if count >= LEAST_CLIPPED and count > 1e-3 * mask.sum():
+                expected = count / int(mask.sum())
+                places = (Place(None, None, expected, 0.0), *e.places(decides, old, new))
+                hit = float(decides.any(axis=1).sum() / max(mask.any(axis=1).sum(), 1))
+                yield Finding(CLIPFRAC, "vf_clipfrac", {"count": count, "clip": clip}, places, hit)
+        if not e.has("new_log_probs", "old_log_probs") or np.ptp(old[mask]) == 0 or not np.array_equal(new, old):
+            return
+        moved = np.abs(e["new_log_probs"] - e["old_log_probs"])[mask]
+        if float(np.median(moved)) > 1e-3:
+            yield Finding(SAME_VALUES, "new_values")
+
+
+def kl_places(e: Evidence) -> Iterator[Finding]:
+    """Whether the KL is in the rewards, in the loss, in both or in neither."""
+    with np.errstate(all="ignore"):
+        x = e["old_log_probs"] - e["ref_log_probs"]
+        told = e.mask & np.isfinite(x) & (np.abs(x) > 1e-3)  # tokens whose KL could be seen in the reward
+        taken = told & (e["rewards"] != e["scores"])
+    if int(told.sum()) < LEAST_TOKENS:
+        return
+    share = taken.sum() / told.sum()
+    if 0.0 < share < 0.5:
+        return  # the rewards differ from the scores, but not by a KL
+    in_reward, coef = bool(share), number(e, "kl_loss_coef")
+    explicit, both_given = "kl_loss_coef" in e.settings, e.dump.settings.keys() >= {"beta", "kl_loss_coef"}
+    in_loss = bool(coef) or bool(e.dump.scalars.get("kl_loss") and not explicit)
+    if in_reward and coef:
+        yield Finding(KL_TWICE, "rewards", {"coef": coef})
+    elif not in_reward and not in_loss and both_given:
+        yield Finding(KL_NEVER, "rewards")
+    else:
+        reward, loss = ("yes" if in_reward else "no"), ("yes" if in_loss else "no" if explicit else "not stated")
+        zh = {"yes": "是", "no": "否", "not stated": "dump 未说明"}
+        values = {"reward": reward, "loss": loss, "reward_zh": zh[reward], "loss_zh": zh[loss]}
+        yield Finding(KL_PLACE, "rewards", values)
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "K12 logged metrics", ("记录的指标", "logged metrics"),
+        ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
+    ),
+    Check("K12 value clip", ("价值裁剪", "the value clip"), ("new_values", "values"), value_clip),
+    Check(
+        "K12 KL place", ("KL 进入何处", "where the KL enters"),
+        ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
+    ),
+)  # fmt: skip

@@ -1,0 +1,377 @@
+"""K12: the logged losses against those that the columns give, in every way in which trainers have averaged them."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+from mingce.audit import logged
+from mingce.audit.aggregation import SPREADS, Terms, Way, declared_mode, masks, number, ways
+from mingce.audit.aggregation import rounding as rounding_of
+from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+
+MAX_LOG_RATIO = 20.0
+DUAL_CLIP = 3.0  # verl's default
+EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
+
+MICRO_BATCH = Fault(
+    "loss-micro-batch-mean", "bug", (4,),
+    ("{scalar} 是各部分先各自求均值再平均（{way_zh}），不是对整个优化步的 token 求均值：短回答的部分里每个 token 权重偏大。",
+     "{scalar} is a mean of the parts' own means ({way_en}), not the mean over the tokens of the optimizer step: "
+     "a token weighs more in a part with short responses."),
+    "pg_loss = Σ_b S_b / Σ_b n_b",
+    ("损失在每个 micro-batch（或 rank）里除以它自己的 token 数，再按梯度累积次数平均。",
+     "The loss is divided by the token count of its own micro-batch (or rank), then averaged over accumulation steps."),
+    ("除以整个 mini-batch 的 token 总数（各 rank 求和），再让各部分相加。",
+     "Divide by the token count of the whole minibatch, summed over ranks, and add the parts up."),
+    "https://github.com/verl-project/verl/issues/5625",
+)  # fmt: skip
+DENOMINATOR = Fault(
+    "loss-denominator", "bug", (26,),
+    ("{scalar} 的分母没有用分子所用的掩码（{way_zh}）。", "The denominator of {scalar} ignores the mask of its numerator ({way_en})."),
+    "pg_loss = Σ m·ℓ / Σ m",
+    ("分子乘了损失掩码，分母却数了注意力掩码或全部位置。",
+     "The terms are masked, but the count is that of the attention mask or of all slots."),
+    ("分母也用同一个掩码求和。", "Count with the same mask."),
+    "https://github.com/huggingface/trl/issues/6369",
+)  # fmt: skip
+NUMERATOR = Fault(
+    "loss-mask", "bug", (27,),
+    ("{scalar} 包含了策略没有选择的位置（{way_zh}）。", "{scalar} contains slots that the policy did not choose ({way_en})."),
+    "pg_loss = Σ m·ℓ / Σ m",
+    ("掩码没有逐元素相乘，或把别的张量当成掩码传入。",
+     "The mask is not applied to each element, or another tensor is passed in its place."),
+    ("求和前先逐元素乘响应掩码；检查传给 masked_mean 的参数顺序。",
+     "Multiply by the response mask before summing; check the order of masked_mean's arguments."),
+    "https://github.com/verl-project/verl/issues/2506",
+)  # fmt: skip
+CONSTANT = Fault(
+    "loss-constant", "bug", (44,),
+    ("{scalar} 的常数归一化用错了常数（{way_zh}）。", "{scalar} is normalised by the wrong constant ({way_en})."),
+    "pg_loss = Σ m·ℓ / (rows · C)",
+    ("Dr. GRPO 的常数被换成了填充宽度，或没有除以行数，于是损失随批的形状变化。",
+     "Dr. GRPO's constant became the padded width, or the rows were not divided out, so the loss varies with shape."),
+    ("用固定的 C（例如最大生成长度），并除以整个优化步的行数。",
+     "Use a fixed C, such as the longest response allowed, and divide by the rows of the optimizer step."),
+    "https://github.com/verl-project/verl/pull/5366",
+)  # fmt: skip
+OTHER_MODE = Fault(
+    "loss-other-mode", "suspicious", (),
+    ("配置写的是 {declared}，记录的 {scalar} 却是 {way_zh}。", "The settings say {declared}, but the logged {scalar} is {way_en}."),
+    "pg_loss = agg(ℓ, m, loss_agg_mode)",
+    ("配置没有传到损失函数，或日志里的数与训练所用的损失分开计算。",
+     "The setting does not reach the loss, or the log is computed apart from it."),
+    ("确认损失函数收到了 loss_agg_mode。", "See that the loss receives loss_agg_mode."),
+)  # fmt: skip
+NO_FIT = Fault(
+    "loss-no-fit", "suspicious", (4, 26, 27, 44),
+    ("记录的 {scalar} 是 {found:.6g}，由各列算得 {expected:.6g}，已知的平均方式都对不上。",
+     "The logged {scalar} is {found:.6g}, but the columns give {expected:.6g}; no known way of averaging explains it."),
+    "pg_loss = agg(ℓ, m, loss_agg_mode)",
+    ("掩码、裁剪范围或 new_log_probs 不是损失所用的那一份。",
+     "The mask, the clip range or new_log_probs are not those of the loss."),
+    ("存下损失函数收到的张量本身再比。", "Dump the very tensors that the loss receives."),
+)  # fmt: skip
+AGGREGATION = Fault(
+    "loss-aggregation", "convention", (),
+    ("{scalar} 的平均方式：{way_zh}。", "{scalar} is aggregated as {way_en}."),
+    "pg_loss = agg(ℓ, m, loss_agg_mode)",
+)  # fmt: skip
+VALUE_CLIP = Fault(
+    "value-clip-idle", "bug", (45,),
+    ("vf_loss 没有按 max(未裁剪, 裁剪) 计算（实为{way_zh}），价值裁剪不起作用。",
+     "vf_loss is not the larger of the plain and the clipped square (it is {way_en}): the value clip does not work."),
+    "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)",
+    ("裁剪后的值没有进入损失，或 max 写成了 min。", "The clipped value does not reach the loss, or max became min."),
+    ("取两者中较大的平方误差。", "Take the larger of the two squares."),
+    "https://github.com/RLinf/RLinf/issues/1529",
+)  # fmt: skip
+VALUE_MASK = Fault(
+    "value-mask-shift",
+    "bug",
+    (19,),
+    ("critic 的掩码与 values 错开一位：{way_zh}。", "The critic's mask is one slot off its values: {way_en}."),
+    "vf_loss = mean over m_t of (V_t − R_t)²",
+    (
+        "掩码的切片比 values 的切片靠左或靠右一位，例如 attention_mask[:, −T−1:−1]。",
+        "The mask is sliced one slot beside the values, such as attention_mask[:, −T−1:−1].",
+    ),
+    ("用 response_mask 本身作 critic 的掩码。", "Use the response mask itself for the critic."),
+    "https://github.com/verl-project/verl/issues/1758",
+)
+KL_LOSS_SIGN = Fault(
+    "kl-loss-sign", "bug", (23,),
+    ("损失里的 KL 符号反了：{way_zh}，训练会远离参考模型。",
+     "The KL in the loss has the wrong sign: {way_en}; training moves away from the reference."),
+    "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)",
+    ("写成了 ref − new，或在总损失里减去了 KL 项。", "It is ref − new, or the total subtracts it."),
+    ("KL 用 new − ref，并加到损失上。", "Take new − ref and add it to the loss."),
+    "https://github.com/qiancheng0/ToolRL/issues/52",
+)  # fmt: skip
+_FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
+
+Variant = tuple[tuple[str, str], Terms]
+Fit = tuple[tuple[str, str], Way]
+
+
+def policy_loss(e: Evidence) -> Iterator[Finding]:
+    """pg_loss against the clipped loss of the columns."""
+    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e["advantages"]
+    if not e.mask.any():
+        return
+    seen = masks(e)
+    with np.errstate(all="ignore"):
+        ratio = np.exp(np.clip(new - old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
+        rounding = rounding_of(e, "advantages") + rounding_of(e, "old_log_probs") * np.abs(old)
+        rounding = rounding + rounding_of(e, "new_log_probs") * np.abs(new)
+    variants = [
+        (told, Terms(matrix, np.abs(matrix) * rounding, seen)) for told, matrix in _policy_terms(e, ratio, advantages)
+    ]
+    extra = _advantages_as_mask(e, variants[0])
+    known = number(e, "clip") is not None or number(e, "clip_high") is not None
+    yield from _judge(e, "pg_loss", variants, ways(e, seen), known, extra)
+
+
+def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Fit]:
+    """masked_mean(ℓ, Â) = Σ ℓ·Â / Σ Â, where an argument stood in the wrong place.
+
+    Σ Â of whitened advantages is nearly 0 and mostly rounding, so the number is only known to lie beyond every mean.
+    """
+    (told, terms), advantages, found = variant, e["advantages"], e.dump.scalars["pg_loss"]
+    with np.errstate(all="ignore"):
+        product, total = terms.matrix * advantages, float(advantages.sum())
+        size, rounding = float(np.abs(advantages).sum()), rounding_of(e, "advantages")
+        if not np.isfinite(product).all() or not size:
+            return []
+        loose = 3e-6 * size + SPREADS * rounding * float(np.sqrt((advantages**2).sum()))
+        noise = SPREADS * float(np.sqrt(((terms.error * advantages) ** 2).sum()))
+        gap = abs(float(product.sum()) - found * total)
+        beyond = abs(found) > float(np.abs(terms.matrix[e.mask]).max())
+        if gap > abs(found) * loose + 3e-6 * float(np.abs(product).sum()) + noise:
+            return []
+        if not beyond and abs(total) < 100 * loose:
+            return []
+    words = ("把 advantages 当成了掩码", "advantages stand in for the mask")
+    return [(told, Way("token-mean", words, np.zeros(len(product)), "advantages", "advantages", (27,)))]
+
+
+def _policy_terms(e: Evidence, ratio: Floats, advantages: Floats) -> Iterator[tuple[tuple[str, str], Floats]]:
+    clip = number(e, "clip")
+    low = number(e, "clip_low") if number(e, "clip_low") is not None else clip
+    high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
+    low, high = 0.2 if low is None else low, 0.2 if high is None else high
+    with np.errstate(all="ignore"):
+        plain = -advantages * ratio
+        clipped = np.maximum(plain, -advantages * np.clip(ratio, 1 - low, 1 + high))
+        yield ("裁剪", "clipped"), clipped
+        c = number(e, "dual_clip") or DUAL_CLIP
+        yield (
+            ("裁剪加 dual clip", "dual-clipped"),
+            np.where(advantages < 0, np.minimum(clipped, -c * advantages), clipped),
+        )
+        if "importance_weights" in e.dump.columns:
+            yield ("裁剪并乘重要性权重", "clipped and weighted"), clipped * e["importance_weights"]
+        yield ("不裁剪", "not clipped"), plain
+
+
+def value_loss(e: Evidence) -> Iterator[Finding]:
+    """vf_loss against the squares of the columns, with and without the value clip."""
+    new, old, target = e["new_values"], e["values"], e["returns"]
+    if not e.mask.any():
+        return
+    seen, beside = masks(e), _beside(e)
+    if "value_mask" in e.dump.columns:  # judged by value_mask
+        kept = e.dump.columns["value_mask"].astype(bool)
+        seen = {"loss": kept, **{name: mask for name, mask in seen.items() if name != "loss"}}
+    clip = number(e, "value_clip")
+    with np.errstate(all="ignore"):
+        plain = (new - target) ** 2
+        rounding = (
+            2
+            * np.sqrt(plain)
+            * (rounding_of(e, "new_values") * np.abs(new) + rounding_of(e, "returns") * np.abs(target))
+        )
+        matrices = {"plain": (("未裁剪的平方误差", "the plain square"), plain)}
+        for range_ in (clip,) if clip is not None else (0.2, 0.5):
+            limited = (np.clip(new, old - range_, old + range_) - target) ** 2
+            matrices[f"larger {range_}"] = (("较大的平方误差", "the larger square"), np.maximum(plain, limited))
+            if clip is not None:
+                matrices["clipped"] = (("只用裁剪后的平方误差", "the clipped square alone"), limited)
+                matrices["smaller"] = (("较小的平方误差", "the smaller square"), np.minimum(plain, limited))
+    right = [name for name in matrices if name.startswith("larger") or (clip is None and name == "plain")]
+    variants = {
+        name: [(told, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
+        for name, (told, matrix) in matrices.items()
+    }
+    options, found = ways(e, seen), e.dump.scalars["vf_loss"]
+    meant = [variant for name in right for variant in variants[name]]
+    plainly = [way for way in options if not way.classes]
+    if clip is not None and not _fitting(meant, plainly, found):
+        idle = [v for name in matrices if name not in right for v in variants[name]]
+        fits = _fitting(idle, plainly, found)
+        if fits:
+            told, way = fits[0]
+            expected = meant[0][1].number(way)
+            place = (Place(None, None, expected, found),)
+            others = {c for _, way in _fitting(meant, options, found) for c in way.classes}
+            yield Finding(VALUE_CLIP, "vf_loss", both(told), place, classes=tuple(sorted({45} | others)))
+            return
+    if "value_mask" not in e.dump.columns and not _fitting(meant, plainly, found):
+        for words, mask in beside.items():
+            moved = [(told, Terms(terms.matrix, terms.error, {"loss": mask})) for told, terms in meant]
+            total = int(mask.sum())
+            if total and _fitting(moved, [Way("token-mean", words, np.full(len(mask), 1.0 / total))], found):
+                place = (Place(None, None, meant[0][1].number(plainly[0]), found),)
+                yield Finding(VALUE_MASK, "vf_loss", both(words), place)
+                return
+    yield from _judge(e, "vf_loss", meant, options, clip is not None)
+
+
+def value_mask(e: Evidence) -> Iterator[Finding]:
+    """The critic's own mask: the policy's, or one slot beside it. TRL's keeps one slot more, which is not beside."""
+    kept = e.dump.columns["value_mask"].astype(bool)
+    for words, mask in _beside(e).items():
+        if np.array_equal(kept, mask) and not np.array_equal(mask, e.mask):
+            places = e.places(kept != e.mask, e.mask.astype(np.float64), kept.astype(np.float64))
+            yield Finding(VALUE_MASK, "value_mask", both(words), places)
+
+
+def _beside(e: Evidence) -> dict[tuple[str, str], Bools]:
+    """The response mask one slot to the left and to the right."""
+    left, right = np.zeros_like(e.mask), np.zeros_like(e.mask)
+    left[:, :-1], right[:, 1:] = e.mask[:, 1:], e.mask[:, :-1]
+    return {
+        ("掩码靠左一位，漏掉最后一个 token", "it lies one slot to the left and loses the last token"): left,
+        ("掩码靠右一位，漏掉第一个 token", "it lies one slot to the right and loses the first token"): right,
+    }
+
+
+def kl_loss(e: Evidence) -> Iterator[Finding]:
+    """The sign of kl_loss, from its own columns and from the total loss where it was logged."""
+    found, coef = e.dump.scalars["kl_loss"], number(e, "kl_loss_coef")
+    seen, policy = masks(e), "new_log_probs" if "new_log_probs" in e.dump.columns else "old_log_probs"
+    if coef is not None and coef < 0:
+        way = (f"kl_loss_coef = {coef:g}", f"kl_loss_coef = {coef:g}")
+        yield Finding(KL_LOSS_SIGN, "kl_loss", both(way))
+        return
+    if e.mask.any() and e.has(policy, "ref_log_probs"):
+        with np.errstate(all="ignore"):
+            x = e[policy] - e["ref_log_probs"]
+            rounding = rounding_of(e, policy) * np.abs(e[policy]) + rounding_of(e, "ref_log_probs") * np.abs(e[policy])
+            estimates = {"k1": x, "k2": 0.5 * x**2, "k3": np.expm1(-x) + x, "abs": np.abs(x)}
+            scaled = [1.0] if not coef else [1.0, coef]
+            one = np.ones_like(x)
+            slopes = {"k1": one, "k2": np.abs(x), "k3": np.abs(np.expm1(-x)), "abs": one}
+        options = [way for way in ways(e, seen) if way.numerator == way.denominator == "loss"]
+        variants = [
+            ((name, name), Terms(factor * k, factor * rounding * slopes[name], seen))
+            for name, k in estimates.items()
+            for factor in scaled
+        ]
+        if not _fitting(variants, options, found):
+            fits = [f for f in _fitting(variants, options, -found) if not f[1].classes]
+            if fits and abs(found) > 1e-9:
+                told, _ = fits[0]
+                words = f"kl_loss = −mean {told[0]}(new − ref)"
+                places = (Place(None, None, -found, found),)
+                yield Finding(KL_LOSS_SIGN, "kl_loss", both((words, words)), places)
+                return
+    yield from _total_loss(e, found, coef)
+
+
+def _total_loss(e: Evidence, kl: float, coef: float | None) -> Iterator[Finding]:
+    scalars = e.dump.scalars
+    if not coef or "loss" not in scalars or "pg_loss" not in scalars:
+        return
+    bonus = (number(e, "entropy_coef") or 0.0) * scalars.get("entropy_loss", scalars.get("entropy_mean", 0.0))
+    rest, term = scalars["loss"] - scalars["pg_loss"] + bonus, coef * kl
+    room = 1e-5 * (abs(scalars["loss"]) + abs(scalars["pg_loss"]) + abs(bonus)) + 1e-4 * abs(term)
+    if abs(rest + term) <= room and abs(rest - term) > 3 * room:
+        way = "loss = pg_loss − β·kl_loss"
+        places = (Place(None, None, scalars["loss"] + 2 * term, scalars["loss"]),)
+        yield Finding(KL_LOSS_SIGN, "loss", both((way, way)), places)
+
+
+def _judge(
+    e: Evidence, scalar: str, variants: list[Variant], options: list[Way], known: bool,
+    extra: Iterable[Fit] = (),
+) -> Iterator[Finding]:  # fmt: skip
+    """Which ways give the logged number, and what follows."""
+    found, epochs = e.dump.scalars[scalar], number(e, "ppo_epochs")
+    if not np.isfinite(found) or not options:
+        return
+    declared = declared_mode(e.settings) if scalar == "pg_loss" else None
+    fits = [*_fitting(variants, options, found), *extra]
+    meant = [way for _, way in fits if not way.classes and not way.doubtful]
+    if right := [way for way in meant if declared in (None, way.mode)]:
+        modes = sorted({way.mode for way in right})
+        if scalar == "pg_loss":
+            if len(modes) == 1:
+                e.infer("loss_agg_mode", modes[0])
+            if declared is None:
+                yield Finding(AGGREGATION, scalar, {"scalar": scalar, **_either(right)})
+        return
+    repeated = epochs is not None and epochs > 1
+    coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "new_values") if name in e.dump.columns)
+    normal = next(way for way in options if not way.classes and declared in (None, way.mode))
+    place = Place(None, None, variants[0][1].number(normal), found)
+    bugs = [way for _, way in fits if way.classes and declared in (None, way.mode)]
+    if bugs and not (repeated and coarse):
+        doubtful = [way for _, way in fits if way.doubtful and declared is None]
+        classes = sorted({c for way in bugs for c in way.classes} | ({44} if doubtful else set()))
+        level: Severity | None = "suspicious" if doubtful else None
+        if e.dump.source == "trl" and 4 in classes:
+            level = "convention"  # TRL's PPO averages each micro-batch by itself
+        values = {"scalar": scalar, **_either(bugs), "declared": declared}
+        fault = _FAULTS[bugs[0].classes[-1]]
+        yield Finding(fault, scalar, values, (place,), severity=level, classes=tuple(classes))
+    elif meant and declared is not None and not coarse:
+        values = {"scalar": scalar, **_either(meant), "declared": declared}
+        level = "convention" if e.dump.source == "mingce" else None  # our log is the token-mean whatever the loss
+        yield Finding(OTHER_MODE, scalar, values, (place,), severity=level)
+    elif not fits and known and not repeated:
+        legal = [way for way in options if not way.classes and declared in (None, way.mode)]
+        far = all(
+            abs(terms.number(way) - found) > EFFECT * terms.size(way) for _, terms in variants for way in legal
+        )  # fmt: skip
+        if far and np.isfinite(place.expected):
+            numbers = {"scalar": scalar, "found": found, "expected": place.expected}
+            yield Finding(NO_FIT, scalar, numbers, (place,))
+
+
+def _fitting(variants: Iterable[Variant], options: list[Way], found: float) -> list[Fit]:
+    """What gives the logged number, the nearest first."""
+    fits = [
+        (abs(terms.number(way) - found), told, way)
+        for told, terms in variants
+        for way in options
+        if terms.fits(way, found)
+    ]
+    return [(told, way) for _, told, way in sorted(fits, key=lambda fit: round(fit[0], 9))]
+
+
+def both(told: tuple[str, str]) -> dict[str, str]:
+    """Words for the texts of a fault in each language."""
+    return {"way_zh": told[0], "way_en": told[1]}
+
+
+def _either(found: list[Way]) -> dict[str, str]:
+    """The different ways, each once, the first three."""
+    unique = list(dict.fromkeys(way.told for way in found))[:3]
+    return both(("；或 ".join(zh for zh, _ in unique), "; or ".join(en for _, en in unique)))
+
+
+CHECKS: tuple[Check, ...] = (
+    Check(
+        "K12 policy loss", ("策略损失的平均方式", "how the policy loss is averaged"),
+        ("pg_loss", "new_log_probs", "old_log_probs", "advantages"), policy_loss,
+    ),
+    Check(
+        "K12 value loss", ("价值损失", "the value loss"), ("vf_loss", "new_values", "values", "returns"), value_loss
+    ),
+    Check("K12 value mask", ("critic 的掩码", "the critic's mask"), ("value_mask",), value_mask),
+    Check("K12 KL loss", ("损失里的 KL", "the KL in the loss"), ("kl_loss",), kl_loss),
+    *logged.CHECKS,
+)  # fmt: skip

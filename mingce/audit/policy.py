@@ -1,0 +1,397 @@
+"""K10 and K11: were the tokens drawn from the policy that the trainer believes, and are its log-probs those of these tokens?
+
+The order of the questions gives each bug one name: do the two columns speak of the same tokens; does the gap follow the
+padding; is the sampler truncated; is the stored sampler the true one; does one temperature explain the gap; and only then:
+it is another proper policy, which stale weights, dropout and engine numerics look like alike.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mingce.audit import geometry, precision, updates
+from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
+from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.audit.identities import SURE, Gap, explained, gap, surprise
+from mingce.audit.updates import blame, comparable, only, padding
+
+QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
+TAIL = 0.05  # so is it when this share of the ratios lies outside [0.9, 1.1]
+MOST = 200_000  # tokens that a regression reads
+
+# ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+SHIFTED = Fault(
+    "shifted-log-probs", "bug", (18,),
+    ("{column} 错开了 {shift:+d} 个 token：按原样与 {other} 的相关是 {before:.2f}，移位后是 {after:.2f}。",
+     "{column} is off by {shift:+d} token(s): its correlation with {other} is {before:.2f} as stored and {after:.2f} when "
+     "moved."),
+    "log π_old(a_t) and log q(a_t) are about the same token",
+    ("第 t 个位置的 logits 预测的是第 t+1 个 token，取的时候没有错开（或错开了两次）。",
+     "The logits at position t predict token t + 1; they were gathered without that step, or with it twice."),
+    ("用 logits[:, :-1] 配 ids[:, 1:]，切片一次、只切一次。", "Gather ids[:, 1:] from logits[:, :-1], and slice exactly once."),
+    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+)  # fmt: skip
+REORDERED = Fault(
+    "reordered-log-probs", "bug", (40,),
+    ("{column} 的次序乱了：{what_zh}，按原样相关 {before:.2f}，还原后 {after:.2f}。",
+     "{column} is out of order: {what}; correlation {before:.2f} as stored, {after:.2f} when put back."),
+    "log π_old(a_t) and log q(a_t) are about the same token",
+    ("上下文并行的 zigzag 切块没有还原，或打包后拆回时次序不对。",
+     "Context-parallel zigzag blocks were not put back, or packed rows were unpacked in another order."),
+    ("收集之后按切分时的同一个排列求逆。", "After gathering, apply the inverse of the very permutation used to split."),
+    "https://github.com/modelscope/ms-swift/pull/10071",
+)  # fmt: skip
+DRIFTED = Fault(
+    "drifting-log-probs", "bug", (12,),
+    ("{count} 行的对数概率从某个 token 起不再对应（最早第 {row} 行第 {token} 个）：之前一致，之后相关只有 {after:.2f}。",
+     "In {count} rows the log-probs stop belonging together from some token on (first row {row}, token {token}): in line "
+     "before it, correlation {after:.2f} behind it."),
+    "log π_old(a_t) and log q(a_t) are about the same token",
+    ("回答解码后重新分词，从第一个不同的 token 起 id 与对数概率错位。",
+     "The response was decoded and tokenised again; from the first token that differs, ids and log-probs are out of line."),
+    ("训练直接用引擎返回的 id；把它们也存进转储（rollout_ids）就能确证。",
+     "Train on the ids the engine returned; dump them too (rollout_ids) to be certain."),
+    "https://github.com/huggingface/trl/issues/5224",
+)  # fmt: skip
+UNRELATED = Fault(
+    "unrelated-log-probs", "bug", (6, 12, 18, 40),
+    ("{column} 与 {other} 说的不是同样的 token：相关只有 {before:.2f}，移位、换块、换行都还原不了。",
+     "{column} and {other} are not about the same tokens: correlation {before:.2f}, and no shift, block order or row order "
+     "restores it."),
+    "log π_old(a_t) and log q(a_t) are about the same token",
+    ("取错了 token（例如用第 t 个 logits 配第 t 个 token）、重新分词，或引擎里的权重坏了。",
+     "Another token was gathered (token t from the logits at t), the text was retokenised, or the engine's weights are corrupt."),
+    ("拿一行用模型重算一遍，逐个 token 对照。", "Replay one row with the model and compare token by token."),
+    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+)  # fmt: skip
+PADDED = Fault(
+    "gap-grows-with-padding", "suspicious", (13,),
+    ("|log π_old − log q| 随左填充增长：填充少的行平均 {small:.3f}，多的行 {large:.3f}（相关 {r:.2f}，z = {z:.1f}）。",
+     "|log π_old − log q| grows with the left padding: {small:.3f} on rows with little of it, {large:.3f} on rows with much "
+     "(correlation {r:.2f}, z = {z:.1f})."),
+    "log π_old(a_t) does not depend on padding",
+    ("前向没有传 position_ids 或 attention_mask，填充改变了真实 token 的位置。",
+     "The forward pass got no position_ids or no attention mask, so padding moves the real tokens."),
+    ("由 attention_mask 求 position_ids 并传入；或用右填充、去填充。",
+     "Pass position_ids made from the attention mask, or pad on the right, or not at all."),
+    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
+)  # fmt: skip
+TRUNCATED = Fault(
+    "truncated-sampling", "bug", (14,),
+    ("采样用了 top-p/top-k/min-p，训练端却按整个词表算：E[exp(d)] = {ratio:.4f} < 1（z = {z:.1f}），d 只往一边偏。",
+     "Tokens were sampled with top-p, top-k or min-p while the trainer scores over the whole vocabulary: E[exp(d)] = "
+     "{ratio:.4f} < 1 (z = {z:.1f}), and d leans one way."),
+    "E[exp(log π_old − log q)] = 1",
+    ("引擎返回的是截断并重新归一化之后的对数概率。", "The engine returns log-probs renormalised over the kept tokens."),
+    ("训练时关掉截断（top_p = 1，top_k 不限），或在训练端用同样的集合。",
+     "Train without truncation (top_p = 1, no top_k), or score over the same kept set."),
+    "https://github.com/huggingface/trl/issues/6789",
+)  # fmt: skip
+NOT_SAMPLED_FROM = Fault(
+    "rollout-log-probs-raw", "bug", (2,),
+    ("rollout_log_probs 不是抽样时的分布：E[exp(d)] = {ratio:.4f} > 1（z = {z:.1f}），E[log q − log π_old] = {reverse:.4f} < 0。",
+     "rollout_log_probs are not of the distribution that was drawn from: E[exp(d)] = {ratio:.4f} > 1 (z = {z:.1f}) and "
+     "E[log q − log π_old] = {reverse:.4f} < 0."),
+    "E[exp(log π_old − log q)] = 1",
+    ("引擎返回的是温度和截断之前的原始对数概率，训练端却按采样温度计算。",
+     "The engine returns raw log-probs, before temperature and truncation, while the trainer scores at the sampling temperature."),
+    ("让引擎返回处理之后的对数概率（vLLM：processed_logprobs）。", "Have the engine return processed log-probs (vLLM: processed_logprobs)."),
+    "https://github.com/huggingface/trl/issues/4159",
+)  # fmt: skip
+TEMPERATURE = Fault(
+    "trainer-temperature", "bug", (2,),
+    ("训练端的温度与采样不同：d 的 {r2:.0%} 由一个温度解释{surprise_zh}。",
+     "The trainer scores at another temperature than the sampler: one temperature explains {r2:.0%} of d{surprise}."),
+    "E[−log π_old] = E[H]",
+    ("重算对数概率时 logits 没有除以采样温度。", "Log-probs are recomputed without dividing the logits by the sampling temperature."),
+    ("重算对数概率与熵时用同一个温度。", "Use the sampling temperature when log-probs and entropy are recomputed."),
+    "https://github.com/huggingface/trl/issues/4159",
+)  # fmt: skip
+OFF_POLICY = Fault(
+    "surprise-is-not-entropy", "suspicious", (2, 14),
+    ("token 不是从训练端以为的分布里抽的：E[−log π_old] − E[H] = {mean:+.4f}（z = {z:.1f}），{side_zh}。",
+     "The tokens were not drawn from the distribution the trainer believes: E[−log π_old] − E[H] = {mean:+.4f} (z = {z:.1f}), "
+     "{side}."),
+    "E[−log π_old] = E[H]",
+    ("采样用了温度或截断，而对数概率（和熵）按温度 1、整个词表计算；也可能只有熵是用未缩放的 logits 算的。",
+     "Sampling used a temperature or truncation while log-probs and entropy are those of temperature 1 over the whole "
+     "vocabulary; or only the entropy comes from unscaled logits."),
+    ("采样参数与重算时的参数放在同一处；对数概率和熵用同一份 logits。",
+     "Keep sampling and scoring parameters in one place, and take log-probs and entropy from the same logits."),
+    "https://github.com/OpenRLHF/OpenRLHF/pull/853",
+)  # fmt: skip
+OTHER_POLICY = Fault(
+    "other-policy", "suspicious", (5, 6, 41),
+    ("采样的策略与训练端的不是同一个：平均 |d| = {size:.3f}，p95 {p95:.3f}，最大 {largest:.2f}，{outside:.1%} 的比值在 [0.9, 1.1] 之外，"
+     "E[exp(d)] = {ratio:.3f}。",
+     "The sampler's policy is not the trainer's: mean |d| = {size:.3f}, p95 {p95:.3f}, largest {largest:.2f}, {outside:.1%} of the "
+     "ratios outside [0.9, 1.1], E[exp(d)] = {ratio:.3f}."),
+    "log π_old(a_t) ≈ log q(a_t)",
+    ("引擎里的权重过期、打分时开着 dropout，或引擎数值（精度、MoE 路由）不同；一份转储分不清这三者。",
+     "Stale weights in the engine, dropout on while scoring, or other numerics (precision, MoE routing); one dump cannot tell "
+     "these apart."),
+    ("看相邻两步的 |d| 是否跳变；打分时用 eval()；记录每个 token 的权重版本；或对照模型重算。",
+     "Compare |d| between steps, score in eval(), record the weight version of every token, or replay with the model."),
+    "https://github.com/huggingface/trl/issues/5312",
+)  # fmt: skip
+NOISE = Fault(
+    "engine-noise", "note", (5,),
+    ("采样引擎与训练端的对数概率略有出入：平均 |d| = {size:.4f}，p95 {p95:.4f}，最大 {largest:.3f}，{outside:.2%} 的比值在 [0.9, 1.1] 之外。",
+     "Engine and trainer differ a little: mean |d| = {size:.4f}, p95 {p95:.4f}, largest {largest:.3f}, {outside:.2%} of the ratios "
+     "outside [0.9, 1.1]."),
+    "log π_old(a_t) ≈ log q(a_t)",
+    ("精度、内核或批形状不同。", "Other precision, kernels or batch shapes."),
+    ("一般可以接受；若它随步数增长，再查权重同步。", "Usually acceptable; look at the weight sync if it grows over steps."),
+    "https://github.com/verl-project/verl/pull/2953",
+)  # fmt: skip
+IDLE = Fault(
+    "idle-clip", "bug", (20,),
+    ("裁剪形同虚设：比值处处为 1，而采样策略与 π_old 的平均差是 {size:.3f}，比值的分母不是行为策略。",
+     "The clip is idle: the ratio is 1 everywhere while the sampler is {size:.3f} nats from π_old on average, so the ratio's "
+     "denominator is not the policy that acted."),
+    "ρ_t = π(a_t) / q(a_t)",
+    ("数据是旧权重采的，old_log_probs 却用当前权重重算，且没有重要性权重。",
+     "The data were sampled by older weights, old_log_probs were recomputed with the current ones, and no importance weight "
+     "corrects for it."),
+    ("用采样时的对数概率做分母，或加上 π_old/q 的（截断）权重。",
+     "Use the sampler's log-probs in the denominator, or weight by a truncated π_old/q."),
+    "https://github.com/radixark/miles/pull/1829",
+)  # fmt: skip
+
+# ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def rollout(e: Evidence) -> Iterator[Finding]:
+    """One verdict about old against rollout log-probs."""
+    finding = _pair(e)
+    if finding:
+        yield finding
+
+
+def _pair(e: Evidence) -> Finding | None:
+    if "pair" not in e.memo:
+        e.memo["pair"] = _judge(e)
+    return e.memo["pair"]  # type: ignore[no-any-return]
+
+
+def _judge(e: Evidence) -> Finding | None:
+    use = comparable(e, "old_log_probs", "rollout_log_probs")
+    if use.sum() < ENOUGH or geometry.retokenised(e):
+        return None
+    old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
+    lie = align(old, drawn, use)
+    if lie.kind != "aligned":
+        blame(e, "old_log_probs", "rollout_log_probs")
+        return _out_of_line(e, lie, use)
+    seen = gap(old, drawn, use)
+    if seen.size < QUIET:
+        return None
+    padded = padding(e, np.abs(old - drawn), use)
+    if padded and geometry.positions_wrong(e):
+        e.memo["gap explained"] = True  # the positions have said so
+        return None
+    if padded:
+        return Finding(PADDED, "old_log_probs", padded)
+    values = {"ratio": 1 + seen.ratio.mean, "z": seen.ratio.z, "reverse": seen.reverse.mean}
+    if seen.truncated and correlation(old, drawn, use) > 0.8:
+        return Finding(TRUNCATED, "rollout_log_probs", values, _farthest(e, use))
+    one_sided = seen.down < 0.25 * seen.up  # raw log q under a trainer that renormalises over the kept tokens
+    if seen.not_drawn_from and (one_sided or _line(e, use) > 0.3):
+        return Finding(
+            NOT_SAMPLED_FROM, "rollout_log_probs", values, _farthest(e, use), classes=(2, 14) if one_sided else None
+        )
+    return _temperature(e, use, seen) or _other_policy(e, use, seen)
+
+
+def _out_of_line(e: Evidence, lie: Alignment, use: Bools) -> Finding:
+    column, other = "old_log_probs", "rollout_log_probs"
+    shift = lie.shift
+    third = _third(e, use)
+    if third is not None and correlation(e[other], third, use) < correlation(e[column], third, use) - 0.1:
+        column, other, shift = other, column, -shift
+    values = {"column": column, "other": other, "before": lie.correlation, "after": lie.repaired, "shift": -shift}
+    share = float(lie.rows.sum() / max(use.any(axis=1).sum(), 1))
+    places = _farthest(e, use & lie.rows[:, None], first=True)
+    if lie.kind == "shift":
+        return Finding(SHIFTED, column, values, places, share)
+    if lie.kind == "drift":
+        row, token = next(iter(lie.starts.items()))
+        places = tuple(
+            Place(one, at, float(e["rollout_log_probs"][one, at]), float(e["old_log_probs"][one, at]))
+            for one, at in list(lie.starts.items())[:5]
+        )
+        values |= {"count": len(lie.starts), "row": row, "token": token}
+        return Finding(DRIFTED, "rollout_log_probs", values, places, share)
+    if lie.kind == "unrelated":
+        return Finding(UNRELATED, column, values, places, share)
+    if lie.kind == "rows":
+        pairs = ", ".join(f"{to}←{start}" for to, _, start in lie.moves[:4])
+        values |= {"what_zh": f"行与行互换（{pairs}…）", "what": f"rows stand in for one another ({pairs}…)"}
+        return Finding(REORDERED, column, values, places, share, classes=(37, 40))
+    pieces = ", ".join(f"[{at}:{end + 1}]←{start}" for at, end, start in lie.moves[:4])
+    values |= {"what_zh": f"行内的块换了位置（{pieces}…）", "what": f"blocks of the row changed places ({pieces}…)"}
+    return Finding(REORDERED, column, values, places, share)
+
+
+def _third(e: Evidence, use: Bools) -> Floats | None:
+    """A column that knows the true order: the reference's log-probs, or minus the entropy."""
+    for name, sign in (("ref_log_probs", 1.0), ("entropy", -1.0)):
+        if name in e.dump.columns:
+            seen = use & (np.abs(e[name]) < 1000)
+            if e[name][seen].any():
+                return sign * only(e, name, seen)
+    return None
+
+
+def _temperature(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
+    """One temperature turns the trainer's policy into the sampler's: d is a line in log p (and in H)."""
+    r2 = _line(e, use) if seen.size > 0.02 else 0.0
+    if r2 < 0.5:
+        return None
+    values = {"r2": r2, "surprise_zh": "", "surprise": ""}
+    if not _has_entropy(e, use):
+        return Finding(TEMPERATURE, "old_log_probs", values, _farthest(e, use), severity="suspicious")
+    off = surprise(only(e, "old_log_probs", use), only(e, "entropy", use), use)
+    if abs(off.z) <= SURE:
+        return None
+    values["surprise_zh"] = f"，E[−log π_old] − E[H] = {off.mean:+.3f}（z = {off.z:.1f}）"
+    values["surprise"] = f", and E[−log π_old] − E[H] = {off.mean:+.3f} (z = {off.z:.1f})"
+    return Finding(TEMPERATURE, "old_log_probs", values, _farthest(e, use))
+
+
+def _line(e: Evidence, use: Bools) -> float:
+    """How much of d is a line in log p, p and H: nearly all of it under one temperature, nothing between two policies."""
+    few = _some(use)
+    p = e["old_log_probs"][few]
+    third = e["entropy"][few] if _has_entropy(e, use) else p * p
+    return explained(p - e["rollout_log_probs"][few], p, np.exp(p), third)
+
+
+def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
+    values = {
+        "size": seen.size, "p95": seen.p95, "largest": seen.largest, "outside": seen.outside, "ratio": 1 + seen.ratio.mean,
+    }  # fmt: skip
+    if seen.size < LOUD and seen.outside < TAIL:
+        return Finding(NOISE, "rollout_log_probs", values, _farthest(e, use))
+    if updates.first_gap(e) > 0.5 * seen.size:
+        e.memo["gap explained"] = True  # the trainer does not even agree with itself, and K10 first ratio says so
+        return None
+    classes = (6,) if _behind(e, use) else OTHER_POLICY.classes
+    if updates.ratio_idle(e) and "importance_weights" not in e.dump.columns:
+        first = updates.first_rows(e)
+        if first is None or not first[use.any(axis=1)].all():
+            return Finding(IDLE, "old_log_probs", values, _farthest(e, use))
+        classes = tuple(sorted({*classes, 20}))
+    severity: Severity | None = "note" if "importance_weights" in e.dump.columns else None  # corrected for, so meant
+    return Finding(OTHER_POLICY, "rollout_log_probs", values, _farthest(e, use), severity=severity, classes=classes)
+
+
+def _behind(e: Evidence, use: Bools) -> bool:
+    """Whether the tokens say that an older version of the weights drew them."""
+    version = e.settings.get("learner_version")
+    if version is None or "weight_versions" not in e.dump.columns:
+        return False
+    return bool((e["weight_versions"][use] < float(version)).mean() > 0.5)
+
+
+# ── entropy ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def entropy(e: Evidence) -> Iterator[Finding]:
+    """I3, where nothing has yet explained why sampler and trainer differ."""
+    use = comparable(e, "old_log_probs") & (np.abs(e["entropy"]) < 1000)
+    if "rollout_log_probs" in e.dump.columns:
+        use &= comparable(e, "rollout_log_probs")
+        told = _pair(e)
+        if (told is not None and told.fault is not NOISE) or e.memo.get("gap explained"):
+            return
+    if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
+        return
+    old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
+    here = correlation(-old, h, use)
+    for shift in (-1, 1):
+        moved, both = shifted(h, use, shift)
+        there = correlation(-old, moved, both)
+        apart = (np.arctanh(min(there, 0.999)) - np.arctanh(min(max(here, -0.999), 0.999))) * np.sqrt(both.sum() / 2)
+        if there > 0.3 and there > here + 0.2 and apart > 2 * SURE:
+            blame(e, "old_log_probs")
+            values = {"column": "old_log_probs", "other": "entropy", "before": here, "after": there, "shift": -shift}
+            yield Finding(SHIFTED, "old_log_probs", values)
+            return
+    off = surprise(old, h, use)
+    level = float(h[use].mean())
+    if abs(off.z) <= SURE or abs(off.mean) <= max(0.02, 0.03 * level):
+        return
+    values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
+    if off.mean > max(1.0, 0.5 * level) and here < 0.1:
+        blame(e, "old_log_probs")
+        yield Finding(UNRELATED, "old_log_probs", values, severity="suspicious")
+        return
+    classes: tuple[int, ...]
+    if off.mean > 0:
+        sides, classes = (
+            ("抽样时的分布更平（温度高于打分）", "they came from a flatter one (a higher temperature)"),
+            (2,),
+        )
+    else:
+        sides = (
+            "抽样时的分布更尖（温度低于打分，或截断采样）",
+            "they came from a sharper one (a lower temperature, or truncation)",
+        )
+        classes = _sharper(e)
+    values |= {"side_zh": sides[0], "side": sides[1]}
+    yield Finding(OFF_POLICY, "old_log_probs", values, classes=classes)
+
+
+def _sharper(e: Evidence) -> tuple[int, ...]:
+    """Which of temperature and truncation the settings leave possible."""
+    temperature, top_p, top_k = (e.settings.get(name) for name in ("temperature", "top_p", "top_k"))
+    cut = (top_p is not None and float(top_p) < 1) or (top_k is not None and int(top_k) > 0)
+    if temperature is not None and float(temperature) == 1 and cut:
+        return (14,)
+    if temperature is not None and float(temperature) != 1 and top_p is not None and not cut:
+        return (2,)
+    return (2, 14)
+
+
+def _has_entropy(e: Evidence, use: Bools) -> bool:
+    """Whether there is an entropy of a distribution: not all 0, and not the proxy −log p."""
+    if "entropy" not in e.dump.columns:
+        return False
+    h = e["entropy"][use]
+    finite = bool(np.isfinite(h).all())
+    return finite and bool(h.any()) and not np.allclose(h, -e["old_log_probs"][use], atol=1e-2)
+
+
+def _some(use: Bools) -> Bools:
+    """At most MOST of the slots in use, evenly spread."""
+    every = int(use.sum()) // MOST + 1
+    some: Bools = use & (np.cumsum(use.ravel()).reshape(use.shape) % every == 0)
+    return some
+
+
+def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]:
+    """A few tokens at which old and rollout log-probs are far apart: the first such, or the farthest of all."""
+    old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
+    size = np.abs(old - drawn)
+    if first:
+        return e.places(size > 0.3, drawn, old)
+    top = np.argpartition(size.ravel(), -5)[-5:] if size.size > 5 else np.arange(size.size)
+    top = top[np.argsort(-size.ravel()[top])]
+    width = size.shape[1]
+    return tuple(
+        Place(int(at // width), int(at % width), float(drawn.ravel()[at]), float(old.ravel()[at])) for at in top
+    )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("K10 rollout", ("采样端与训练端的对数概率", "log-probs of sampler and trainer"),
+          ("old_log_probs", "rollout_log_probs"), rollout),
+    Check("K11 entropy", ("惊讶度的均值等于熵的均值", "mean surprise equals mean entropy"), ("old_log_probs", "entropy"), entropy),
+    *updates.CHECKS,
+    precision.VALUES,  # last: columns out of line bring fill values inside the mask
+)  # fmt: skip

@@ -1,0 +1,295 @@
+"""K9: numbers that cannot be what they claim: not finite, positive log-probs, fill values, half precision."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mingce.audit import geometry
+from mingce.audit.evidence import Bools, Evidence
+from mingce.audit.finding import Check, Fault, Finding
+
+LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
+# Columns in the order in which they are made: what is not finite in one makes the later ones so.
+MAKING = (
+    *LOG_PROBS[:3], "entropy", "scores", "kl", "rewards", "values", "deltas", "raw_advantages", "returns", "advantages",
+    "new_log_probs", "new_values", "ratio", "importance_weights",
+)  # fmt: skip
+OPPOSITE = {"rollout_log_probs": "old_log_probs", "old_log_probs": "rollout_log_probs"}
+FARTHEST = -1000.0  # no model gives a token that it drew so small a log-probability
+ROUNDING = 1e-3  # a log-softmax in float32 may end this far above 0, not farther
+VARIED = 32  # so many different numbers must sit on the half-precision grid before it means anything
+
+# ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+BEHIND_MASK = Fault(
+    "nonfinite-behind-mask", "bug", (38,),
+    ("掩码之外有 NaN 或 inf（{columns}，{count} 处）：乘掩码去不掉它，NaN × 0 仍是 NaN。",
+     "NaN or inf stands behind the mask ({columns}, {count} slots): multiplying by the mask keeps it, NaN × 0 is NaN."),
+    "every stored number is finite, where m_t = 0 as well",
+    ("填充位置上算了 log 0 或除以 0，之后用乘法去掩。", "log 0 or a division by 0 on padding, masked later by multiplication."),
+    ("用 where(mask, x, 0)，不要用 x × mask。", "Use where(mask, x, 0), not x × mask."),
+    "https://github.com/verl-project/verl/pull/2377",
+)  # fmt: skip
+NOT_FINITE = Fault(
+    "nonfinite", "bug", (),
+    ("{column} 在被选的 token 上有 NaN 或 inf（{count} 处）。", "{column} is NaN or inf on chosen tokens ({count} of them)."),
+    "every stored number is finite where m_t = 1",
+    ("训练端的截断采样把已抽到的 token 判为概率 0，或前向溢出。",
+     "The trainer's own truncation gives a drawn token probability 0, or the forward pass overflowed."),
+    ("查第一个不是有限数的 token；它之后的列都受它影响。", "Look at the first such token; every later column inherits it."),
+    "https://github.com/huggingface/trl/issues/6789",
+)  # fmt: skip
+DEGENERATE = Fault(
+    "degenerate-whitening", "bug", (31,),
+    ("优势不是有限数（{count} 个 token），而它的输入都是：{why_zh}。",
+     "Advantages are not finite on {count} tokens although their inputs are: {why}."),
+    "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined",
+    ("只有一个 token 或一个样本时，Bessel 修正的方差是 0/0。", "With one token or one sample the Bessel-corrected variance is 0/0."),
+    ("样本少于两个时让优势为 0（或跳过白化），并把 ε 放在根号里。",
+     "With fewer than two samples set advantages to 0 or skip whitening, and keep ε inside the root."),
+    "https://github.com/huggingface/trl/pull/5773",
+)  # fmt: skip
+FILLED = Fault(
+    "fill-value-as-log-prob", "bug", (28,),
+    ("{column} 在 {count} 个被选的 token 上是占位值 {value:g}，不是对数概率。",
+     "{column} holds the fill value {value:g} on {count} chosen tokens; that is no log-probability."),
+    "log-probs of chosen tokens come from a model",
+    ("填充用的占位值落到了掩码之内：掩码与对数概率错位，或缺失的部分被补上。",
+     "A pad fill reached inside the mask: mask and log-probs are out of line, or missing entries were filled up."),
+    ("让缺失的行报错而不是补值；掩码与对数概率用同一次切片。",
+     "Fail on missing entries instead of filling them; slice mask and log-probs together."),
+    "https://github.com/huggingface/trl/issues/2496",
+)  # fmt: skip
+FILLED_TAIL = Fault(
+    "log-probs-end-early", "bug", (12, 28),
+    ("{column} 比回答短：{rows} 行的末尾补成了 0（{count} 个被选的 token）。",
+     "{column} is shorter than the response: {rows} rows end in zeros ({count} chosen tokens)."),
+    "one log-prob a chosen token",
+    ("回答重新分词后变长了，引擎给的对数概率不够，末尾补 0。",
+     "The response grew when it was tokenised again, and the engine's log-probs were padded with 0."),
+    ("训练直接用引擎返回的 id，长度不等时报错。", "Train on the ids the engine returned and fail when the lengths differ."),
+    "https://github.com/rllm-org/rllm/issues/816",
+)  # fmt: skip
+NEVER_FILLED = Fault(
+    "column-all-zero", "note", (),
+    ("{column} 在被选的 token 上全是 0，多半没有填。", "{column} is 0 on every chosen token; it was probably never filled."),
+    "",
+)  # fmt: skip
+PAD_FILL = Fault(
+    "pad-fill-value", "convention", (28,),
+    ("{column} 在填充位置上统一是 {value:g}（TRL 与 torchtune 用 +1）。",
+     "{column} is {value:g} on all padding (TRL and torchtune use +1)."),
+    "",
+    ("平均、求和或取指数时若忘了掩码，这个值会混进去。", "It gets into every mean, sum or exponential that forgets the mask."),
+    link="https://github.com/huggingface/trl/issues/2496",
+)  # fmt: skip
+POSITIVE = Fault(
+    "positive-log-prob", "bug", (21,),
+    ("{column} 大于 0（最大 {largest:.3g}），概率超过了 1。", "{column} exceeds 0 (up to {largest:.3g}), a probability above 1."),
+    "log π(a_t) ≤ 0",
+    ("log-softmax 在半精度里算。", "The log-softmax ran in half precision."),
+    ("logits 先转 float32 再做 log-softmax。", "Cast logits to float32 before the log-softmax."),
+    "https://github.com/AI-Hypercomputer/maxtext/pull/5231",
+)  # fmt: skip
+HALF = Fault(
+    "half-precision-log-probs", "bug", (21,),
+    ("{columns} 的数全落在 {kind} 的格点上，而别的列不是：对数概率是半精度算的。",
+     "{columns} sit on the {kind} grid while other columns do not: log-probs were computed in half precision."),
+    "log π(a_t) in float32",
+    ("lm_head 或 log-softmax 在 {kind} 里算，几个百分点的比值误差由此而来。",
+     "The lm_head or the log-softmax ran in {kind}; ratios are off by per cents."),
+    ("logits 先转 float32 再做 log-softmax。", "Cast logits to float32 before the log-softmax."),
+    "https://github.com/OpenRLHF/OpenRLHF/pull/634",
+)  # fmt: skip
+ROUNDED_DUMP = Fault(
+    "rounded-dump", "note", (21,),
+    ("整份转储都是 {kind} 精度：分不清对数概率是算得粗还是存得粗，恒等式只核到约三位。",
+     "The whole dump is rounded to {kind}: whether log-probs were computed or only stored so cannot be told, and identities "
+     "are judged to about three digits."),
+    "",
+    change=("转储用 float32。", "Write dumps in float32."),
+)  # fmt: skip
+
+# ── not finite ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def finite(e: Evidence) -> Iterator[Finding]:
+    """The first column, in the order of making, that holds a NaN or an inf; later ones inherit it."""
+    behind: dict[str, Bools] = {}
+    for name in (one for one in MAKING if one in e.dump.columns):
+        bad = ~np.isfinite(e.dump.columns[name])
+        if not bad.any():
+            continue
+        chosen = bad & e.mask
+        if not chosen.any():
+            behind[name] = bad
+        elif not behind:
+            yield _not_finite(e, name, chosen)
+            return
+    if behind:
+        bad = np.logical_or.reduce(list(behind.values()))
+        values = {"columns": ", ".join(behind), "count": int(bad.sum())}
+        column = next(iter(behind))
+        places = e.places(behind[column], np.zeros(bad.shape), e[column])
+        yield Finding(BEHIND_MASK, column, values, places, float(bad.any(axis=1).mean()))
+
+
+def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
+    count, share = int(bad.sum()), float(bad.any(axis=1).mean())
+    places = e.places(bad, np.full(bad.shape, np.nan), e[name])
+    if name not in ("raw_advantages", "advantages"):
+        negative = bool((e[name][bad] == -np.inf).all()) and name in LOG_PROBS
+        return Finding(NOT_FINITE, name, {"column": name, "count": count}, places, share, classes=(14,) * negative)
+    tokens = int(e.mask.sum())
+    if tokens <= 1:
+        why = ("整批只有一个被选的 token", "the whole batch has one chosen token")
+    elif _alone(e, bad):
+        why = ("受影响的行都是组里唯一的样本", "the rows hit are the only samples of their group")
+    else:
+        why = ("白化或分组的方差没有定义", "the variance of the whitening or of the group is undefined")
+    return Finding(DEGENERATE, name, {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
+
+
+def _alone(e: Evidence, bad: Bools) -> bool:
+    if "group" not in e.dump.rows:
+        return False
+    groups = [str(one) for one in e.row("group")]
+    return all(groups.count(groups[row]) == 1 for row in np.flatnonzero(bad.any(axis=1))[:64])
+
+
+# ── log-probs ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def log_probs(e: Evidence) -> Iterator[Finding]:
+    """Fill values inside and outside the mask, and log-probs above 0."""
+    for name in LOG_PROBS:
+        if name not in e.dump.columns or not e.mask.any():
+            continue
+        column = e[name]
+        if not column[e.mask].any():
+            yield Finding(NEVER_FILLED, name, {"column": name})
+            continue
+        filled = fills(e, name)
+        known = name in e.memo.get("at fault", set())  # out of line, or noisy: named already
+        if filled.any() and not known:
+            yield from _filled(e, name, filled)
+        yield from _pad_fill(e, name)
+        above = e.mask & ~filled & (column > ROUNDING) & np.isfinite(column)
+        if above.any() and not known and _kind(e, name) == "float32":
+            values = {"column": name, "largest": float(column[above].max())}
+            yield Finding(
+                POSITIVE, name, values, e.places(above, np.zeros(above.shape), column), float(above.any(axis=1).mean())
+            )
+
+
+def fills(e: Evidence, name: str) -> Bools:
+    """[B, T] chosen tokens whose log-prob in this column is a fill value: 0, ±1 or a huge negative number."""
+    key = f"fills {name}"
+    if key in e.memo:
+        return e.memo[key]  # type: ignore[no-any-return]
+    column = e[name]
+    found: Bools = e.mask & np.isfinite(column) & ((column == 1.0) | (column <= FARTHEST))
+    other = OPPOSITE.get(name, "old_log_probs")
+    other = other if other in e.dump.columns else "ref_log_probs"
+    if other in e.dump.columns and other != name and column[e.mask].any():
+        told = e.mask & np.isfinite(e[other])
+        zero = _runs((column == 0.0) & e.mask, 2) & told & (e[other] < -0.5)
+        zero = _runs(zero, 2)
+        if zero.sum() >= 4 or _runs(zero, 3).any():
+            # the run's own tokens, and those of it on which the other column has no opinion
+            found |= _grown(zero, (column == 0.0) & e.mask)
+        found |= _runs((column == -1.0) & told & (np.abs(e[other] + 1.0) > 0.5), 4)
+    found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
+    e.memo[key] = found
+    return found
+
+
+def _filled(e: Evidence, name: str, filled: Bools) -> Iterator[Finding]:
+    column = e[name]
+    if geometry.retokenised(e) and name == "rollout_log_probs":
+        return
+    places = e.places(filled, np.full(filled.shape, np.nan), column)
+    slots = np.arange(filled.shape[1])[None, :]
+    start = np.where(filled.any(axis=1), filled.argmax(axis=1), filled.shape[1])[:, None]
+    to_the_end = ((slots < start) | filled | ~e.mask).all(axis=1) & filled.any(axis=1)
+    rows = filled.any(axis=1)
+    values = {"column": name, "count": int(filled.sum()), "value": float(column[filled][0]), "rows": int(rows.sum())}
+    tail = name == "rollout_log_probs" and bool(to_the_end[rows].all()) and not column[filled].any()
+    yield Finding(FILLED_TAIL if tail else FILLED, name, values, places, float(rows.mean()))
+
+
+def _pad_fill(e: Evidence, name: str) -> Iterator[Finding]:
+    outside = e[name][~e.mask & ~e.attended]
+    if len(outside) and outside[0] != 0 and np.isfinite(outside[0]) and bool((outside == outside[0]).all()):
+        yield Finding(PAD_FILL, name, {"column": name, "value": float(outside[0])})
+
+
+def _runs(marked: Bools, least: int) -> Bools:
+    """The marked slots that stand in a run of at least `least`."""
+    kept = marked.copy()
+    for _ in range(least - 1):  # erode, then grow back
+        kept[:, 1:] &= kept[:, :-1].copy()
+        kept[:, :1] = False
+    for _ in range(least - 1):
+        kept[:, :-1] |= kept[:, 1:].copy()
+    runs: Bools = kept & marked
+    return runs
+
+
+def _grown(seed: Bools, within: Bools) -> Bools:
+    """`seed` with the rest of the runs of `within` that it touches."""
+    starts = within & ~np.pad(within, ((0, 0), (1, 0)))[:, :-1]
+    label = np.cumsum(starts, axis=1) * within + (np.arange(len(within)) * (within.shape[1] + 1))[:, None]
+    grown: Bools = within & np.isin(label, label[seed & within])
+    return grown
+
+
+# ── half precision ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def half_precision(e: Evidence) -> Iterator[Finding]:
+    """Log-probs on the grid of a 16-bit format, in a dump whose other columns are finer."""
+    kinds = {name: _kind(e, name) for name in MAKING if name in e.dump.columns}
+    coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
+    own = [name for name in LOG_PROBS[1:] if name in coarse]
+    if not own:
+        return
+    finer = [name for name, kind in kinds.items() if kind == "float32"]
+    alone = set(coarse) <= set(LOG_PROBS)
+    values = {"columns": ", ".join(own), "kind": coarse[own[0]]}
+    # the engine's log-probs come from elsewhere: that they are finer says nothing about how this dump was written
+    if [name for name in finer if name != "rollout_log_probs"] or (finer and alone):
+        stored = all(e.dump.stored.get(name) in ("bfloat16", "float16") for name in own)
+        places = e.places(e.mask & (e[own[0]] != 0), np.full(e.mask.shape, np.nan), e[own[0]])[:3]
+        yield Finding(HALF, own[0], values, places, severity="suspicious" if stored else None)
+    else:
+        yield Finding(ROUNDED_DUMP, own[0], values)
+
+
+def _kind(e: Evidence, name: str) -> str | None:
+    """The format whose grid holds the column's numbers; None when too few numbers say so."""
+    column = e.dump.columns[name]
+    seen = column[e.mask & np.isfinite(column) & (column != 0)]
+    if seen.dtype == np.float64:
+        with np.errstate(over="ignore"):
+            narrow = seen.astype(np.float32)
+        if not np.array_equal(narrow.astype(np.float64), seen):
+            return "float32" if len(np.unique(seen[:4096])) >= VARIED else None
+        seen = narrow
+    if seen.dtype != np.float32:
+        return None
+    if len(np.unique(seen[:4096])) < VARIED:
+        return None
+    bits = np.bitwise_or.reduce(np.ascontiguousarray(seen).view(np.uint32))
+    if not bits & np.uint32(0xFFFF):
+        return "bfloat16"
+    return "float16" if not bits & np.uint32(0x1FFF) else "float32"
+
+
+VALUES = Check("K9 log-probs", ("对数概率的取值", "values of log-probs"), ("|".join(LOG_PROBS),), log_probs)
+CHECKS: tuple[Check, ...] = (
+    Check("K9 finite", ("NaN 与 inf", "NaN and inf"), (), finite),
+    Check("K9 half precision", ("16 位精度", "16-bit precision"), ("|".join(LOG_PROBS),), half_precision),
+)

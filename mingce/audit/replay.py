@@ -1,0 +1,313 @@
+"""K14: score the dump's tokens again with the model that is said to have scored them.
+
+    replay(dump, "path/of/the/policy", reference="path/of/the/start", critic="path/of/our/critic")
+
+The model must be the one of the dump's own step. A dump of a step after an update needs that step's checkpoint.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+from mingce.audit.dump import Dump
+from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.audit.rescoring import Rescored, Rescorer, ValueScorer
+from mingce.errors import ColumnError
+
+FINE = 1e-3  # nats, mean: two float32 passes of one model are nearer than this
+BETTER = 0.3  # another way of scoring must leave this share of the gap or less
+LEAST_TOKENS = 16
+GRID = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5)
+_CHECKPOINT = ("给出该步的 checkpoint 再比；关闭 dropout，用 float32 算 log-softmax。",
+               "Compare with that step's checkpoint; turn dropout off, and take the log-softmax in float32.")  # fmt: skip
+
+AGREES = Fault(
+    "replay-agrees", "note", (),
+    ("{column} 与模型重算一致（平均差 {gap:.2g}，{tokens} 个 token）。",
+     "{column} agrees with the model (mean gap {gap:.2g} over {tokens} tokens)."),
+    "column = model(prompt, response)",
+)  # fmt: skip
+PRECISION = Fault(
+    "replay-precision", "note", (5, 21),
+    ("{column} 与模型重算的平均差为 {gap:.2g}，与 16 位前向的误差（{noise:.2g}）相当。",
+     "{column} differs from the model by {gap:.2g} on average, as a 16-bit pass does ({noise:.2g})."),
+    "column = model(prompt, response)",
+    ("前向或 log-softmax 用了 bf16。", "The pass or its log-softmax ran in bf16."),
+    ("至少 lm_head 之后用 float32。", "Use float32 from the output layer on."),
+    "https://github.com/OpenRLHF/OpenRLHF/pull/634",
+)  # fmt: skip
+TEMPERATURE = Fault(
+    "replay-temperature", "bug", (2,),
+    ("{column} 是按温度 {found:g} 算的，而采样温度是 {wanted:g}。",
+     "{column} was computed at temperature {found:g}, but tokens were sampled at {wanted:g}."),
+    "log π = log_softmax(logits / τ) with the τ of sampling",
+    ("重算 log-prob 时没有除以采样温度。", "The recompute does not divide the logits by the sampling temperature."),
+    ("logits 先除以温度再取 log-softmax。", "Divide the logits by the temperature first."),
+    "https://github.com/huggingface/trl/issues/4159",
+)  # fmt: skip
+KNOWN_TEMPERATURE = Fault(
+    "replay-temperature-found", "convention", (2,),
+    ("{column} 是按温度 {found:g} 算的。", "{column} was computed at temperature {found:g}."),
+    "log π = log_softmax(logits / τ)",
+    link="https://github.com/huggingface/trl/issues/3169",
+)  # fmt: skip
+SHIFT = Fault(
+    "replay-shift", "bug", (18,),
+    ("{column} 错位：{way_zh}。", "{column} is misaligned: {way}."),
+    "log π_t = log_softmax(logits_{t−1})[y_t]",
+    ("logits 与标签差了一位，或切片起点错了一位。", "Logits and labels are one apart, or a slice begins one off."),
+    ("用位置 t−1 的 logits 取第 t 个 token。", "Gather token t from the logits of position t−1."),
+    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+)  # fmt: skip
+LEFT_PAD = Fault(
+    "replay-left-pad", "bug", (13,),
+    ("{column} 随左填充变化：{way_zh}。", "{column} depends on the left padding: {way}."),
+    "log π(y | x) does not depend on the padding before x",
+    ("左填充的行没有给 position_ids 或 attention_mask。", "Left-padded rows are scored without position_ids or without a mask."),
+    ("position_ids = cumsum(attention_mask) − 1，并传入 attention_mask。",
+     "Pass the attention mask and position_ids = cumsum(attention_mask) − 1."),
+    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
+)  # fmt: skip
+DROPOUT = Fault(
+    "replay-two-passes", "bug", (41,),
+    ("同一权重的两次前向（old 与 new）彼此相差 {between:.2g}，又都与模型重算相差 {gap:.2g} 且互不相关：打分时 dropout 没关。",
+     "Two passes of one policy, old and new, differ by {between:.2g} and each from the model by {gap:.2g}, "
+     "uncorrelated: dropout is on while scoring."),
+    "log π_old = log π_new before the first update",
+    ("打分时模型处于 train 模式。", "The model is in train mode while scoring."),
+    ("打分前 model.eval()，或把 dropout 设为 0。", "Call model.eval() before scoring, or set dropout to 0."),
+    "https://github.com/huggingface/trl/pull/3234",
+)  # fmt: skip
+ROLLOUT = Fault(
+    "replay-rollout", "suspicious", (5, 6),
+    ("训练端的 log-prob 与模型一致，采样端的却相差 {gap:.2g}：推理引擎的权重或精度不同。",
+     "The trainer's log-probs agree with the model, the sampler's differ by {gap:.2g}: "
+     "the engine has other weights or another precision."),
+    "log π_rollout = log π_old",
+    ("权重没有同步到引擎，或引擎用了量化。", "The engine's weights are older, or quantised."),
+    ("比较两边的权重校验和。", "Compare checksums of both."),
+    "https://github.com/huggingface/trl/issues/5312",
+)  # fmt: skip
+DIFFERS = Fault(
+    "replay-differs", "suspicious", (5, 6, 41),
+    ("{column} 与模型重算平均相差 {gap:.2g}，不是错位、温度、填充或 16 位误差：权重不同，或打分时有随机性。",
+     "{column} differs from the model by {gap:.2g} on average; no shift, temperature, padding or 16-bit noise "
+     "explains it: other weights, or randomness while scoring."),
+    "column = model(prompt, response)",
+    ("给出的不是该步的权重，或打分时 dropout 没关。", "The weights are not those of the step, or dropout was on."),
+    _CHECKPOINT,
+    "https://github.com/huggingface/trl/pull/3234",
+)  # fmt: skip
+REFERENCE = Fault(
+    "replay-reference-is-policy", "bug", (22,),
+    ("ref_log_probs 是策略自己的 log-prob，不是参考模型的。", "ref_log_probs are the policy's own, not the reference's."),
+    "log π_ref = reference(prompt, response)",
+    ("参考模型与策略是同一个对象，或 adapter 没有关闭。", "The reference is the policy object, or its adapter was not turned off."),
+    ("用冻结的独立拷贝。", "Use a frozen copy."),
+    "https://github.com/huggingface/trl/issues/3194",
+)  # fmt: skip
+VALUES_SHIFT = Fault(
+    "replay-values-shift", "bug", (19,),
+    ("values 错了一位：第 t 格是 critic 在第 {slot} 格的值。", "values are one off: slot t holds the critic's value of slot {slot}."),
+    "V_t is read at the token before y_t",
+    ("价值切片的起点差了一位。", "The slice of the values begins one off."),
+    ("用 values[:, prompt − 1 : −1]。", "Slice values[:, prompt − 1 : −1]."),
+    "https://github.com/verl-project/verl/issues/1758",
+)  # fmt: skip
+VALUES_DIFFER = Fault(
+    "replay-values-differ", "suspicious", (19,),
+    ("values 与 critic 重算平均相差 {gap:.2g}，不是错位。", "values differ from the critic by {gap:.2g} on average, and not by a shift."),
+    "V_t = critic(prompt, y_<t)",
+    ("给出的不是该步的 critic，或取值位置不同。", "The critic is not that of the step, or is read elsewhere."),
+    _CHECKPOINT,
+    "https://github.com/verl-project/verl/issues/1758",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """How a column compares with the model."""
+
+    finding: Finding
+    gap: float  # mean, to the right way of scoring
+
+    @property
+    def fine(self) -> bool:
+        return self.finding.fault in (AGREES, PRECISION, KNOWN_TEMPERATURE)
+
+
+def replay(
+    dump: Dump,
+    model: str | Path,
+    *,
+    reference: str | Path | None = None,
+    critic: str | Path | None = None,
+    rows: int = 32,
+    dtype: str = "auto",
+    device: str = "auto",
+    watch: Callable[[str], None] = lambda words: None,
+) -> list[Finding]:
+    """What the model says of the dump's log-probs and values, on `rows` of its rows."""
+    for name in ("prompt_ids", "token_ids"):
+        if not dump.has(name):
+            raise ColumnError(f"the dump has no {name}, so nothing can be scored again; dump it too.", column=name)
+    e = Evidence(dump)
+    chosen = Rescored.of(e, rows)
+    watch(str(model))
+    policy = Rescorer(model, chosen, e.settings, dtype, device)
+    findings = list(_policy(e, chosen, policy))
+    if reference is not None and e.has("ref_log_probs"):
+        watch(str(reference))
+        findings += _reference(e, chosen, policy, Rescorer(reference, chosen, e.settings, dtype, device))
+    if critic is not None and e.has("values"):
+        watch(str(critic))
+        findings += _values(e, chosen, ValueScorer(critic, chosen, e.settings, dtype, device).values)
+    return findings
+
+
+def _policy(e: Evidence, chosen: Rescored, policy: Rescorer) -> Iterator[Finding]:
+    old = _judged(e, chosen, policy, "old_log_probs") if e.has("old_log_probs") else None
+    if old and (passes := _two_passes(e, chosen, policy, old)):
+        yield passes
+    elif old:
+        yield old.finding
+    truncated = any(e.settings.get(n) not in (None, 0, -1, 1, 1.0) for n in ("top_p", "top_k", "min_p"))
+    if not e.has("rollout_log_probs") or truncated:
+        return
+    rollout = _judged(e, chosen, policy, "rollout_log_probs")
+    if rollout and rollout.finding.fault is DIFFERS and old and old.fine:
+        yield Finding(ROLLOUT, "rollout_log_probs", {"gap": rollout.gap}, rollout.finding.places)
+    elif rollout and not (old and old.finding.fault is rollout.finding.fault):
+        yield rollout.finding
+
+
+def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Verdict | None:
+    """The way of scoring that gives this column."""
+    found, mask = chosen.cut(e[column]), chosen.mask & np.isfinite(chosen.cut(e[column]))
+    if int(mask.sum()) < LEAST_TOKENS:
+        return None
+    right, wanted = scorer.right(), scorer.temperature
+    gap = _gap(found, right, mask)
+    room = FINE + (2.0**-8 * float(np.abs(found[mask]).mean()) if e.grid(column) else 0.0)
+    values = {"column": column, "gap": gap, "tokens": int(mask.sum())}
+
+    def verdict(fault: Fault, expected: Floats = right, severity: Severity | None = None, **more: object) -> Verdict:
+        off = np.abs(found - expected)
+        worst = np.argwhere(mask & (off > room))[:3]
+        places = tuple(
+            Place(int(chosen.rows[row]), int(token), float(expected[row, token]), float(found[row, token]))
+            for row, token in worst
+        )
+        share = float((mask & (off > room)).any(axis=1).sum() / max(mask.any(axis=1).sum(), 1))
+        return Verdict(Finding(fault, column, values | more, places, share, severity), gap)
+
+    if gap <= room:
+        return verdict(AGREES)
+    few, few_mask = chosen.few(found), chosen.few(mask)
+    few_gap = _gap(few, chosen.few(right), few_mask)
+
+    def explains(again: Floats, mask: Bools = few_mask) -> bool:
+        left = _gap(few, again, mask)
+        return left <= max(room, 2 * noise) and left < BETTER * few_gap
+
+    noise = scorer.noise()
+    for shift in (-1, 1, -2, 2):
+        moved, both = _shifted(chosen.few(right), few_mask, shift)
+        if int(both.sum()) >= LEAST_TOKENS and explains(moved, both):
+            zh, en = f"第 t 格是第 t{shift:+d} 个 token 的 log-prob", f"slot t holds the log-prob of token t{shift:+d}"
+            return verdict(SHIFT, way_zh=zh, way=en)
+    if wanted != 1 and explains(scorer.at(1.0)):
+        return verdict(
+            TEMPERATURE, severity="convention" if column == "ref_log_probs" else None, found=1.0, wanted=wanted
+        )
+    ways: tuple[tuple[Fault, Callable[[], Floats | None], str, str], ...] = (
+        (LEFT_PAD, scorer.without_mask, "打分时没有 attention_mask，填充被看见了", "pads were attended to"),
+        (LEFT_PAD, scorer.without_positions, "位置从填充处数起", "positions were counted from the padding"),
+        (
+            SHIFT,
+            scorer.unshifted,
+            "取了位置 t 而不是 t−1 的 logits",
+            "token t was gathered from the logits of position t",
+        ),
+    )
+    for fault, again, zh, en in ways:
+        other = again()
+        if other is not None and explains(other):
+            return verdict(fault, way_zh=zh, way=en)
+    if gap <= 3 * noise:
+        return verdict(PRECISION, noise=noise)
+    for temperature in GRID:
+        if explains(scorer.at(temperature)):
+            known = e.settings.get("temperature") is not None
+            return verdict(TEMPERATURE if known else KNOWN_TEMPERATURE, found=temperature, wanted=wanted)
+    return verdict(DIFFERS)
+
+
+def _two_passes(e: Evidence, chosen: Rescored, policy: Rescorer, old: Verdict) -> Finding | None:
+    """Old and new log-probs that differ from the model and from each other, each by noise of its own."""
+    if old.finding.fault is not DIFFERS or not e.has("new_log_probs"):
+        return None
+    right, one, two = policy.right(), chosen.cut(e["old_log_probs"]), chosen.cut(e["new_log_probs"])
+    mask = chosen.mask & np.isfinite(one) & np.isfinite(two)
+    first, second = (one - right)[mask], (two - right)[mask]
+    between, spread = float(np.abs(first - second).mean()), float(np.abs(second).mean())
+    if min(between, spread) < 0.5 * old.gap or not first.std() or not second.std():
+        return None
+    if abs(float(np.corrcoef(first, second)[0, 1])) > max(0.3, 5 / np.sqrt(len(first))):
+        return None
+    return Finding(DROPOUT, "old_log_probs", {"between": between, "gap": old.gap}, old.finding.places)
+
+
+def _reference(e: Evidence, chosen: Rescored, policy: Rescorer, reference: Rescorer) -> Iterator[Finding]:
+    verdict = _judged(e, chosen, reference, "ref_log_probs")
+    if verdict is None:
+        return
+    found = chosen.cut(e["ref_log_probs"])
+    mask = chosen.mask & np.isfinite(found)
+    if not verdict.fine and _gap(found, policy.right(), mask) < BETTER * verdict.gap:
+        yield Finding(REFERENCE, "ref_log_probs", {}, verdict.finding.places)
+    else:
+        yield verdict.finding
+
+
+def _values(e: Evidence, chosen: Rescored, right: Floats) -> Iterator[Finding]:
+    found = chosen.cut(e["values"])
+    mask = chosen.mask & np.isfinite(found)
+    if int(mask.sum()) < LEAST_TOKENS:
+        return
+    gap, scale = _gap(found, right, mask), float(np.abs(right[mask]).mean()) + 1e-6
+    values = {"column": "values", "gap": gap, "tokens": int(mask.sum())}
+    room = (2.0**-7 if e.grid("values") else FINE) * scale + 1e-5
+    if gap <= room:
+        yield Finding(AGREES, "values", values)
+        return
+    off = mask & (np.abs(found - right) > room)
+    places = tuple(
+        Place(int(chosen.rows[row]), int(t), float(right[row, t]), float(found[row, t]))
+        for row, t in np.argwhere(off)[:3]
+    )
+    for shift in (-1, 1):
+        moved, both = _shifted(right, mask, shift)
+        if int(both.sum()) >= LEAST_TOKENS and _gap(found, moved, both) < min(BETTER * gap, 20 * room):
+            yield Finding(VALUES_SHIFT, "values", values | {"slot": f"t{shift:+d}"}, places)
+            return
+    yield Finding(VALUES_DIFFER, "values", values, places)
+
+
+def _gap(found: Floats, again: Floats, mask: Bools) -> float:
+    return float(np.abs(found - again)[mask].mean()) if mask.any() else np.inf
+
+
+def _shifted(column: Floats, mask: Bools, by: int) -> tuple[Floats, Bools]:
+    """Column and mask with slot t holding what was in slot t + by; slots that come from nowhere are not in the mask."""
+    moved, there = np.zeros_like(column), np.zeros_like(mask)
+    if by > 0:
+        moved[:, :-by], there[:, :-by] = column[:, by:], mask[:, by:]
+    else:
+        moved[:, -by:], there[:, -by:] = column[:, :by], mask[:, :by]
+    return moved, there & mask

@@ -1,0 +1,406 @@
+"""K15: what shows only when the steps of a run stand beside each other."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from itertools import pairwise
+from typing import Any
+
+import numpy as np
+
+from mingce.audit.dump import Dump
+from mingce.audit.evidence import Evidence, Floats
+from mingce.audit.finding import Fault, Finding, Place, Severity
+
+GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
+LEAST_GAP = 0.01  # nats, mean |old − rollout|
+
+GAP_JUMP = Fault(
+    "rollout-gap-jump", "suspicious", (6,),
+    ("采样端与训练端 log-prob 之差从第 {step} 步起由 {before:.4g} 跳到 {after:.4g}，之后没有回来：权重同步可能失败。",
+     "The gap between sampler and trainer jumps at step {step} from {before:.4g} to {after:.4g} and stays: "
+     "the weight sync may have failed."),
+    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
+    ("权重没有推到推理引擎，或以错误的布局载入，或版本号在失败后仍增加。",
+     "Weights were not sent to the engine, were loaded in a wrong layout, or a version was counted after a failure."),
+    ("在第 {step} 步前后核对引擎与训练端的权重校验和。", "Compare checksums of engine and trainer around step {step}."),
+    "https://github.com/huggingface/trl/issues/5312",
+)  # fmt: skip
+GAP_TREND = Fault(
+    "rollout-gap-trend", "suspicious", (6,),
+    ("采样端与训练端 log-prob 之差逐步增大：{before:.4g} → {after:.4g}，采样权重可能没有跟上。",
+     "The gap between sampler and trainer grows step by step, {before:.4g} → {after:.4g}: "
+     "the sampling weights may have stopped following."),
+    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
+    ("推理引擎仍用旧权重，训练端越走越远。", "The engine samples with old weights while the trainer moves on."),
+    ("检查每一步的权重同步，并在 dump 里记录 weight_versions。",
+     "Check the weight sync of each step, and dump weight_versions."),
+    "https://github.com/huggingface/trl/issues/5312",
+)  # fmt: skip
+WEIGHTS_STUCK = Fault(
+    "rollout-weights-stuck", "bug", (6,),
+    ("采样权重的版本停在 {version}，而训练端已从 {first} 到 {last}。",
+     "The sampling weights stay at version {version} while the learner went from {first} to {last}."),
+    "version of the sampler follows the learner's",
+    ("权重同步被跳过或失败。", "The weight sync is skipped or fails."),
+    ("修好同步，或把旧策略当作行为策略来修正。", "Mend the sync, or correct for the older policy as the behaviour policy."),
+    "https://github.com/NovaSky-AI/SkyRL/issues/1680",
+)  # fmt: skip
+IDLE_CLIP = Fault(
+    "idle-clip-growth", "suspicious", (20,),
+    ("比值每一步都是 1，而旧策略与采样策略的差距从 {before:.4g} 增到 {after:.4g}：裁剪的分母不是行为策略。",
+     "The ratio is 1 at every step while old and sampling policy part from {before:.4g} to {after:.4g}: "
+     "the clip's denominator is not the behaviour policy."),
+    "ρ = π_new / π_behaviour",
+    ("异步训练中 old_log_probs 用当前模型重算，比值恒为 1。",
+     "With asynchronous rollouts old_log_probs are recomputed with the current model, so the ratio is always 1."),
+    ("用采样时的 log-prob 作分母，或乘重要性权重。", "Divide by the sampling log-probs, or weight by their ratio."),
+    "https://github.com/radixark/miles/pull/1829",
+)  # fmt: skip
+REF_ALIAS = Fault(
+    "reference-follows-policy", "suspicious", (22,),
+    ("参考模型的 log-prob 在每一步都等于策略的，而策略在动（每步约 {moved:.4g}）：参考模型与策略是同一个，或被同步更新。",
+     "The reference's log-probs equal the policy's at every step although the policy moves (about {moved:.4g} a step): "
+     "the reference is the policy itself, or is updated with it."),
+    "log π_old − log π_ref ≠ 0 once the policy has moved",
+    ("参考模型与策略共用参数，或每步被覆盖。", "The reference shares the policy's parameters, or is overwritten at every step."),
+    ("加载后冻结一份独立拷贝；用 LoRA 时计算前关闭 adapter。",
+     "Freeze a copy of its own after loading; with LoRA turn the adapter off before scoring."),
+    "https://github.com/huggingface/trl/issues/3194",
+)  # fmt: skip
+ADAPTIVE_KL = Fault(
+    "adaptive-kl", "bug", (43,),
+    ("自适应 KL 系数的更新对不上 KL 与步数：实际用的是{way_zh}。",
+     "The adaptive KL coefficient is not moved by this KL and count: it used {way}."),
+    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
+    ("控制器收到的是含填充的 KL，或把 n 数成了步数或 token 数。",
+     "The controller is given a KL over padding, or n counts steps or tokens."),
+    ("传入只算被选 token 的 KL，n 用本步的回答数。", "Give it the KL over chosen tokens, and the rollouts of the step as n."),
+    "https://github.com/CarperAI/trlx/pull/361",
+)  # fmt: skip
+ADAPTIVE_KL_UNKNOWN = Fault(
+    "adaptive-kl-no-fit", "suspicious", (43,),
+    ("自适应 KL 系数从 {before:.6g} 变为 {after:.6g}，按 dump 里的 KL 应为 {expected:.6g}。",
+     "The adaptive KL coefficient went from {before:.6g} to {after:.6g}; the dumped KL asks for {expected:.6g}."),
+    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
+    ("控制器收到的 KL 不是 dump 里的 KL。", "The controller is given another KL than the dumped one."),
+    ("把传给控制器的 KL 与 n 一并记录。", "Log the KL and n that the controller receives."),
+    "https://github.com/CarperAI/trlx/pull/361",
+)  # fmt: skip
+STUCK_BATCH = Fault(
+    "stuck-batch", "suspicious", (48,),
+    ("第 {first} 到第 {last} 步用的是同一批提示，而数据里还有别的提示。",
+     "Steps {first} to {last} have the same prompts although there are others in the data."),
+    "prompts of step k ≠ prompts of step k+1",
+    ("数据迭代器没有前进，或失败重试时重复了同一批。", "The data iterator does not advance, or a retry repeats a batch."),
+    ("检查 dataloader 的位置是否随步前进并存进 checkpoint。",
+     "See that the loader's position advances and is kept in checkpoints."),
+    "https://github.com/google/tunix/issues/2288",
+)  # fmt: skip
+RESTARTED = Fault(
+    "data-restarted", "suspicious", (48,),
+    ("从第 {step} 步起，数据顺序又从头开始（重复了 {count} 批），而数据集并没有用完。",
+     "From step {step} the data starts again from the top ({count} batches repeat) although it was not used up."),
+    "the order of prompts goes on after a resume",
+    ("恢复训练时没有恢复数据位置或随机种子。", "The loader's position was not restored when the run was resumed."),
+    ("把 dataloader 的位置与随机状态存进 checkpoint。", "Keep the loader's position and random state in checkpoints."),
+    "https://github.com/PrimeIntellect-ai/prime-rl/pull/3164",
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Step:
+    """What of one step is needed beside the others; the dump itself need not stay in memory."""
+
+    number: int
+    rollout_gap: float | None  # mean |old − rollout| over chosen tokens
+    moved: float | None  # mean |new − old|
+    ref_gap: float | None  # mean |old − ref|
+    sampled: float | None  # version of the weights that sampled
+    settings: dict[str, Any]
+    scalars: dict[str, float]
+    kls: dict[tuple[str, str], float]  # numbers that a controller may be given, by their names; _MASKED are right
+    counts: dict[tuple[str, str], float]
+    coarse: bool
+    prompts: Counter[Any] | None
+    first_tokens: dict[tuple[Any, ...], float]  # log-prob of a first token, by prompt and token
+
+    @classmethod
+    def of(cls, number: int, dump: Dump) -> Step:
+        e = Evidence(dump)
+        logs = [n for n in ("old_log_probs", "ref_log_probs", "kl") if n in dump.columns]
+        with np.errstate(all="ignore"):
+            return cls(
+                number,
+                _mean_gap(e, "old_log_probs", "rollout_log_probs"),
+                _mean_gap(e, "new_log_probs", "old_log_probs"),
+                _mean_gap(e, "old_log_probs", "ref_log_probs"),
+                _sampling_version(e),
+                dict(dump.settings),
+                dict(dump.scalars),
+                _kls(e),
+                {_ROLLOUTS: float(len(e.mask)), ("步数", "steps"): 1.0, ("token 数", "tokens"): float(e.mask.sum())},
+                any(e.grid(name) for name in logs),
+                _prompts(dump),
+                _first_tokens(e),
+            )
+
+
+def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
+    """What the steps of one run say together; a dump is let go before the next. Of two dumps of a step the first counts."""
+    steps: dict[int, Step] = {}
+    for place, dump in enumerate(dumps):
+        told = dump.step if dump.step is not None else dump.settings.get("step")
+        number = int(told) if isinstance(told, int | float) and np.isfinite(told) else place
+        if number not in steps:
+            steps[number] = Step.of(number, dump)
+    run = [steps[number] for number in sorted(steps)]
+    families = (rollout_gap, versions, reference, adaptive_kl, repeated_prompts)
+    return [finding for family in families for finding in family(run)]
+
+
+def _mean_gap(e: Evidence, one: str, two: str) -> float | None:
+    if not e.has(one, two):
+        return None
+    gap = np.abs(e[one] - e[two])[e.mask]
+    gap = gap[np.isfinite(gap)]
+    return float(gap.mean()) if len(gap) else None
+
+
+# ── 6, 20: sampler against trainer ─────────────────────────────────────────────────────────────────────────────────
+
+
+def rollout_gap(run: list[Step]) -> Iterator[Finding]:
+    """A jump of mean |old − rollout| that stays, or its growth."""
+    told = [(step, step.rollout_gap) for step in run if step.rollout_gap is not None]
+    if len(told) < 4:
+        return
+    gaps = np.array([gap for _, gap in told])
+    logs = np.log(np.maximum(gaps, 1e-9))
+    idle = all(step.moved is not None and step.moved < 1e-6 for step, _ in told)
+    cut = max(range(2, len(gaps) - 1), key=lambda k: _separation(logs, k))
+    before, after = float(np.median(gaps[:cut])), float(np.median(gaps[cut:]))
+    if (
+        _separation(logs, cut) > 6
+        and gaps[cut:].min() > GROWTH / 2 * gaps[:cut].max()
+        and after > max(GROWTH * before, LEAST_GAP)
+        and logs[cut] - logs[cut - 1] > 0.6 * (np.median(logs[cut:]) - np.median(logs[:cut]))
+    ):
+        values = {"step": told[cut][0].number, "before": before, "after": after}
+        yield Finding(GAP_JUMP, "rollout_log_probs", values, (Place(None, None, before, float(gaps[cut])),))
+        return
+    third = len(gaps) // 3
+    if len(gaps) >= 6 and _rank_correlation(gaps) > 0.9:
+        before, after = float(gaps[:third].mean()), float(gaps[-third:].mean())
+        if after > max(GROWTH * before, LEAST_GAP):
+            fault = IDLE_CLIP if idle else GAP_TREND
+            values = {"before": before, "after": after}
+            yield Finding(fault, "rollout_log_probs", values, (Place(None, None, before, after),))
+
+
+def _separation(logs: Floats, cut: int) -> float:
+    """How many of their spreads the levels before and after lie apart; a level's own noise is taken as 15 % at least."""
+    left, right = logs[:cut], logs[cut:]
+    spread = np.sqrt((left.var() * len(left) + right.var() * len(right)) / len(logs))
+    return float((right.mean() - left.mean()) / max(spread, 0.15))
+
+
+def _rank_correlation(values: Floats) -> float:
+    ranks = np.argsort(np.argsort(values)).astype(np.float64)
+    return float(np.corrcoef(ranks, np.arange(len(values)))[0, 1])
+
+
+def versions(run: list[Step]) -> Iterator[Finding]:
+    """Sampling weights whose version stands still while the learner's goes on."""
+    told: list[tuple[float, float]] = []
+    for step in run:
+        learner = step.settings.get("learner_version")
+        if isinstance(learner, int | float) and step.sampled is not None:
+            told.append((float(learner), step.sampled))
+    if len(told) < 4:
+        return
+    learners, samplers = [x for x, _ in told], [x for _, x in told]
+    if all(a < b for a, b in pairwise(learners)) and len(set(samplers[1:])) == 1:
+        values = {"version": samplers[-1], "first": learners[0], "last": learners[-1]}
+        place = Place(None, None, learners[-1], samplers[-1])
+        yield Finding(WEIGHTS_STUCK, "weight_versions", values, (place,))
+
+
+def _sampling_version(e: Evidence) -> float | None:
+    if "weight_versions" in e.dump.columns:
+        chosen = e["weight_versions"][e.mask]
+        return float(chosen.max()) if len(chosen) else None
+    told = [v for v in e.dump.rows.get("policy_version", []) if isinstance(v, int | float)]
+    return float(max(told)) if told else None
+
+
+# ── 22: the reference ──────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reference(run: list[Step]) -> Iterator[Finding]:
+    """A reference that is the policy at every step. One that is far from it at the first shows in that dump alone."""
+    told = [(step, step.ref_gap) for step in run if step.ref_gap is not None]
+    if len(told) < 2:
+        return
+    moved = _moved([step for step, _ in told])
+    if moved > 1e-3 and max(x for _, x in told[1:]) < min(0.02 * moved, 1e-3):
+        settings = told[0][0].settings
+        paid = any(isinstance(settings.get(n), int | float) and settings[n] > 0 for n in ("beta", "kl_loss_coef"))
+        place = Place(None, None, moved, told[-1][1])
+        level: Severity | None = "bug" if paid else None
+        yield Finding(REF_ALIAS, "ref_log_probs", {"moved": moved}, (place,), severity=level)
+
+
+def _moved(run: list[Step]) -> float:
+    """How far a step moves the policy: |new − old|, or the change of one first token's log-prob between steps."""
+    gaps = [step.moved for step in run[:-1] if step.moved is not None]
+    if gaps:
+        return float(np.median(gaps))
+    seen: dict[tuple[Any, ...], list[float]] = {}
+    for step in run:
+        for key, value in step.first_tokens.items():
+            seen.setdefault(key, []).append(value)
+    changes = [abs(b - a) for values in seen.values() for a, b in pairwise(values)]
+    return float(np.median(changes)) if len(changes) >= 8 else 0.0
+
+
+def _first_tokens(e: Evidence) -> dict[tuple[Any, ...], float]:
+    if not e.has("prompt_ids", "token_ids", "old_log_probs", "ref_log_probs") or not e.mask.shape[1]:
+        return {}
+    first = e.dump.columns["token_ids"][:, 0]
+    return {
+        (*ids, int(first[row])): float(e["old_log_probs"][row, 0])
+        for row, ids in enumerate(e.row("prompt_ids"))
+        if ids is not None and e.mask[row, 0]
+    }
+
+
+# ── 43: the adaptive coefficient ───────────────────────────────────────────────────────────────────────────────────
+
+
+_ROLLOUTS = ("回答数", "rollouts")
+_MASKED = (
+    ("逐行平均的 KL", "the KL averaged by rows"),
+    ("按 token 平均的 KL", "the KL averaged over tokens"),
+    ("按行求和的 KL", "the KL summed over a row"),
+)
+Words = tuple[str, str]
+
+
+def _kls(e: Evidence) -> dict[Words, float]:
+    """The numbers a controller may be given as the KL of a step: three that are right, and wrong ones."""
+    if not (e.has("kl") or e.has("old_log_probs", "ref_log_probs")) or not e.mask.any():
+        return {}
+    x = e["kl"] if e.has("kl") else e["old_log_probs"] - e["ref_log_probs"]
+    rows, kept, counts = len(e.mask), np.where(e.mask, x, 0.0).sum(axis=1), e.mask.sum(axis=1)
+    return dict(
+        zip(
+            _MASKED,
+            (float((kept[counts > 0] / counts[counts > 0]).mean()), kept.sum() / counts.sum(), kept.sum() / rows),
+            strict=True,
+        )
+    ) | {
+        ("含填充位置平均的 KL", "the KL averaged over padding too"): float(x.mean()),
+        ("含填充位置求和的 KL", "the KL summed over padding too"): float(x.sum() / rows),
+        ("掩码后除以全部位置的 KL", "the masked KL over all slots"): float(kept.sum() / x.size),
+        ("整批求和的 KL", "the KL summed over the whole batch"): float(kept.sum()),
+        ("符号相反的 KL", "the KL with its sign flipped"): float(-kept.sum() / counts.sum()),
+    }
+
+
+def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
+    """β from one step to the next, against the KL of the columns and the number of rollouts."""
+    told = [step for step in run if step.scalars.get("kl_coef", 0.0) > 0]
+    pairs = [(a, b) for a, b in pairwise(told) if b.number == a.number + 1 and a.kls and b.kls]
+    settings = told[0].settings if told else {}
+    target, horizon = settings.get("kl_target"), settings.get("kl_horizon")
+    if not (pairs and isinstance(target, int | float) and isinstance(horizon, int | float) and target and horizon):
+        return
+    ratios = np.array([b.scalars["kl_coef"] / a.scalars["kl_coef"] - 1 for a, b in pairs])
+    if not np.isfinite(ratios).all() or not np.abs(ratios).max() > 1e-9:
+        return  # a fixed coefficient
+
+    def changes(at: int, kl: Words, count: Words) -> Floats:
+        """β'/β − 1 of each pair, by the KL of its first step or (β logged after its own update) of its second."""
+        with np.errstate(all="ignore"):
+            errors = [np.clip(p[at].kls[kl] / target - 1, -0.2, 0.2) * p[at].counts[count] / horizon for p in pairs]
+        return np.array(errors, dtype=np.float64)
+
+    def fits(change: Floats) -> bool:
+        room = (0.05 if told[0].coarse else 1e-3) * max(float(np.abs(change).max()), 1e-9) + 3e-7
+        return bool(np.all(np.abs(ratios - change) <= room))
+
+    if any(fits(changes(at, kl, _ROLLOUTS)) for at in (0, 1) for kl in _MASKED):
+        return
+    first = pairs[0][0]
+    found = [
+        (kl, count)
+        for at in (0, 1)
+        for kl in first.kls
+        for count in first.counts
+        if fits(changes(at, kl, count))
+    ]  # fmt: skip
+    before, after = first.scalars["kl_coef"], pairs[0][1].scalars["kl_coef"]
+    expected = before * (1 + float(changes(0, _MASKED[0], _ROLLOUTS)[0]))
+    place = (Place(None, None, expected, after),)
+    if found:
+        zh = "；或 ".join(f"{kl[0]}、n = {count[0]}" for kl, count in found[:2])
+        en = "; or ".join(f"{kl[1]} with n = {count[1]}" for kl, count in found[:2])
+        yield Finding(ADAPTIVE_KL, "kl_coef", {"way_zh": zh, "way": en}, place)
+    elif np.isfinite(expected):
+        values = {"before": before, "after": after, "expected": expected}
+        yield Finding(ADAPTIVE_KL_UNKNOWN, "kl_coef", values, place)
+
+
+# ── 48: the data ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def repeated_prompts(run: list[Step]) -> Iterator[Finding]:
+    """A batch that stays, or an order that starts again. Epochs over little data repeat prompts too, and are fine."""
+    batches = [step.prompts for step in run if step.prompts is not None and len(step.prompts) >= 2]
+    if len(run) < 3 or len(batches) < len(run):
+        return
+    total = len(set().union(*batches))
+    begin = 0
+    for end in range(1, len(batches) + 1):
+        if end < len(batches) and batches[end] == batches[begin]:
+            continue
+        if end - begin >= 2 and _by_chance(len(run), total, batches[begin], end - begin - 1) < 1e-3:
+            values = {"first": run[begin].number, "last": run[end - 1].number}
+            yield Finding(STUCK_BATCH, "prompt_ids", values, share=(end - begin) / len(run))
+            return
+        begin = end
+    yield from _restart(run, batches, total)
+
+
+def _by_chance(steps: int, total: int, batch: Counter[Any], times: int) -> float:
+    """How many such repetitions shuffled data would show; many where the batch is all of the data, or nearly."""
+    size = len(batch)
+    draws = math.lgamma(total + 1) - math.lgamma(size + 1) - math.lgamma(total - size + 1)
+    return steps * math.exp(-draws * times)
+
+
+def _restart(run: list[Step], batches: list[Counter[Any]], total: int) -> Iterator[Finding]:
+    """The first batches again, in order, before the data was used up: prompts never seen before come later."""
+    for at in range(2, len(batches) - 1):
+        same = 0
+        while at + same < len(batches) and same < at and batches[at + same] == batches[same]:
+            same += 1
+        if same < 2 or _by_chance(len(run), total, batches[0], same) > 1e-3:
+            continue
+        seen = set().union(*batches[:at])
+        if any(set(batch) - seen for batch in batches[at + same :]):
+            values = {"step": run[at].number, "count": same}
+            yield Finding(RESTARTED, "prompt_ids", values, share=same / len(batches))
+        return
+
+
+def _prompts(dump: Dump) -> Counter[Any] | None:
+    """The prompts of a step, each as often as it stands there."""
+    for name in ("prompt_ids", "prompt"):
+        if name in dump.rows and all(value is not None for value in dump.rows[name]):
+            return Counter(tuple(v) if name == "prompt_ids" else repr(v) for v in dump.rows[name])
+    return None

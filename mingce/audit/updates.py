@@ -1,0 +1,307 @@
+"""K10, the trainer against itself: the first mini-batch's ratio, importance weights, and the reference policy."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+
+from mingce.audit import geometry, precision
+from mingce.audit.alignment import align
+from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.identities import SURE, explained
+
+SAME = 1e-4  # log-probs this close are the same number
+QUIET = 2e-3  # two forward passes of one model agree to about this
+FEW = 20  # tokens from which a comparison that should be exact says something
+
+# ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
+
+FIRST_RATIO = Fault(
+    "first-ratio", "bug", (17, 41),
+    ("第一个小批上比值不是 1：|log π − log π_old| 平均 {size:.4f}，最大 {largest:.3f}，{why_zh}。",
+     "The ratio is not 1 on the first mini-batch: |log π − log π_old| is {size:.4f} on average, {largest:.3f} at most; {why}."),
+    "ρ_t = 1 before the first update",
+    ("两次前向不一致：dropout 没关、温度、填充、精度或批形状不同。",
+     "The two forward passes differ: dropout left on, or another temperature, padding, precision or batch shape."),
+    ("两次前向用同一个函数、同一个模式（eval）、同一个温度。", "Use one function, one mode (eval) and one temperature for both passes."),
+    "https://github.com/CarperAI/trlx/issues/107",
+)  # fmt: skip
+WEIGHT_PAIR = Fault(
+    "importance-weight-pair", "bug", (39,),
+    ("重要性权重用错了一对：{fit:.0%} 的 token 符合 {found}，而不是 exp(log π_old − log q)。",
+     "The importance weight is made of the wrong pair: {fit:.0%} of the tokens fit {found}, not exp(log π_old − log q)."),
+    "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above",
+    ("把更新中的 log π 当成了 log π_old：权重会随更新改变，并与比值重复。",
+     "The log-probs of the policy being updated stand in for π_old: the weight then moves with the update and doubles the ratio."),
+    ("权重只由 old_log_probs 与 rollout_log_probs 求出，并停止梯度。",
+     "Make it of old_log_probs and rollout_log_probs only, without gradient."),
+    "https://github.com/THUDM/slime/pull/179",
+)  # fmt: skip
+TWO_CORRECTIONS = Fault(
+    "corrected-twice", "bug", (39,),
+    ("对采样策略修正了两次：比值已经除以 q，又乘了重要性权重。",
+     "The sampler is corrected for twice: the ratio is already over q and is weighted on top."),
+    "ρ_t·w_t = π/π_old · π_old/q",
+    ("比值改为对 rollout_log_probs 求，而权重没有去掉。", "The ratio was moved to rollout_log_probs and the weight was kept."),
+    ("二者取一。", "Keep one of the two."),
+    "https://github.com/PrimeIntellect-ai/verifiers/pull/462",
+)  # fmt: skip
+REFERENCE_FOLLOWS = Fault(
+    "reference-equals-policy", "suspicious", (22,),
+    ("第 {step} 步时参考策略仍与当前策略处处相等，而策略已经在更新：参考模型多半跟着一起变了。",
+     "At step {step} the reference still equals the policy everywhere although the policy moves: it is probably updated along."),
+    "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved",
+    ("参考模型与策略是同一个对象，或每步都被同步。", "The reference is the same object as the policy, or is synced at every step."),
+    ("训练开始时复制一份并冻结。", "Copy it once, when training begins, and freeze it."),
+    "https://github.com/huggingface/trl/issues/3194",
+)  # fmt: skip
+REFERENCE_OTHER = Fault(
+    "reference-is-another-model", "bug", (22,),
+    ("第 {step} 步还没有更新，参考策略却已与策略相差很远：平均 |log π_old − log π_ref| = {size:.3f}。",
+     "At step {step}, before any update, the reference is far from the policy: mean |log π_old − log π_ref| = {size:.3f}."),
+    "log π_ref(a_t) = log π_old(a_t) at step 0",
+    ("参考用了基座模型而不是 SFT 之后的（例如关掉 adapter 得到的）。",
+     "The reference is the base model instead of the fine-tuned one, e.g. by switching the adapter off."),
+    ("参考模型从策略的初始权重加载。", "Load the reference from the policy's initial weights."),
+    "https://github.com/huggingface/trl/pull/6591",
+)  # fmt: skip
+REFERENCE_SHIFTED = Fault(
+    "reference-out-of-line", "bug", (18, 40),
+    ("ref_log_probs 与 old_log_probs 说的不是同样的 token：相关 {before:.2f}，{what_zh}后 {after:.2f}。",
+     "ref_log_probs and old_log_probs are not about the same tokens: correlation {before:.2f}, {after:.2f} after {what}."),
+    "log π_ref(a_t) and log π_old(a_t) are about the same token",
+    ("两边的切片或并行次序不同。", "The two sides are sliced or gathered differently."),
+    ("两边用同一个取对数概率的函数。", "Take both through one function."),
+    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+)  # fmt: skip
+
+
+def comparable(e: Evidence, *names: str) -> Bools:
+    """[B, T] chosen tokens on which every one of the columns holds a log-prob: finite, and no fill value."""
+    use: Bools = e.mask & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
+    for name in names:
+        column = e[name]
+        use &= np.isfinite(column) & (np.abs(column) < -precision.FARTHEST) & ~precision.fills(e, name)
+        if not column[e.mask].any():
+            use[:] = False
+    return use
+
+
+def only(e: Evidence, name: str, use: Bools) -> Floats:
+    """The column where `use`, 0 elsewhere: what stands there may be anything."""
+    kept: Floats = np.where(use, e[name], 0.0)
+    return kept
+
+
+# ── first mini-batch ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def first_rows(e: Evidence) -> Bools | None:
+    """[B] rows of the first mini-batch of the first epoch; None when the dump does not say."""
+    if "minibatch" in e.dump.rows:
+        first = np.array([one == 0 for one in e.row("minibatch")], bool)
+        return first & np.array([one == 0 for one in e.row("epoch")], bool) if "epoch" in e.dump.rows else first
+    return np.ones(len(e.mask), bool) if e.settings.get("first_minibatch") else None
+
+
+def _first(e: Evidence) -> Bools | None:
+    """[B, T] tokens of the first mini-batch on which the ratio must be 1."""
+    if "new_log_probs" not in e.dump.columns or "old_log_probs" not in e.dump.columns:
+        return None
+    rows = first_rows(e)
+    use = comparable(e, "old_log_probs", "new_log_probs") & rows[:, None] if rows is not None else None
+    return use if use is not None and use.sum() >= FEW else None
+
+
+def first_gap(e: Evidence) -> float:
+    """Mean |log π − log π_old| on the first mini-batch; 0 when the dump does not say which it is."""
+    use = _first(e)
+    return float(np.abs(e["new_log_probs"][use] - e["old_log_probs"][use]).mean()) if use is not None else 0.0
+
+
+def ratio_idle(e: Evidence) -> bool:
+    """Whether the ratio is 1 on every token."""
+    if "new_log_probs" in e.dump.columns and "old_log_probs" in e.dump.columns:
+        use = comparable(e, "old_log_probs", "new_log_probs")
+        return bool(use.sum() >= FEW and np.abs(e["new_log_probs"][use] - e["old_log_probs"][use]).max() < SAME)
+    if "ratio" in e.dump.columns:
+        return bool(e.mask.sum() >= FEW and np.abs(e["ratio"][e.mask] - 1).max() < SAME)
+    return False
+
+
+def first_ratio(e: Evidence) -> Iterator[Finding]:
+    """The ratio on the first mini-batch, and what makes it differ from 1."""
+    use = _first(e)
+    if use is None or _told(e):
+        return
+    old, new = only(e, "old_log_probs", use), only(e, "new_log_probs", use)
+    d = new - old
+    size = np.abs(d[use])
+    rounded = (e.grid("old_log_probs"), e.grid("new_log_probs"))
+    slack = 0.003 * float(np.abs(old[use]).mean()) if any(rounded) else 0.0  # two roundings to 8 bits
+    if size.mean() <= QUIET + slack:
+        return
+    blame(e, "new_log_probs")
+    classes, why = _why(e, use, d)
+    if size.mean() <= 0.02 + slack and np.quantile(size, 0.99) <= 0.2 + 3 * slack:
+        values = {
+            "size": float(size.mean()),
+            "largest": float(size.max()),
+            "why_zh": "像数值噪声",
+            "why": "it looks like noise",
+        }
+        yield Finding(
+            FIRST_RATIO, "new_log_probs", values, e.places(use & (np.abs(d) > 0.02), old, new), severity="note"
+        )
+        return
+    values = {"size": float(size.mean()), "largest": float(size.max()), "why_zh": why[0], "why": why[1]}
+    share = float((use & (np.abs(d) > 0.02)).any(axis=1).sum() / use.any(axis=1).sum())
+    yield Finding(
+        FIRST_RATIO, "new_log_probs", values, e.places(use & (np.abs(d) > 0.02), old, new), share, classes=classes
+    )
+
+
+def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], tuple[str, str]]:
+    old, new = only(e, "old_log_probs", use), only(e, "new_log_probs", use)
+    lie = align(new, old, use)
+    if lie.kind == "shift":
+        return (17, 18), ("错开了一个 token", "they are one token apart")
+    if lie.kind in ("blocks", "rows", "unrelated"):
+        return (17, 40), ("次序不同", "they are in another order")
+    if padding(e, np.abs(d), use):
+        return (13, 17), ("差随左填充增长", "the gap grows with the left padding")
+    causes = [old[use], np.exp(old[use])] + ([e["entropy"][use]] if "entropy" in e.dump.columns else [])
+    if use.sum() >= 200 and explained(d[use], *causes) > 0.6:
+        return (2, 17), ("一个温度就能解释", "one temperature explains it")
+    return (17, 41), (
+        "逐 token 随机，像 dropout 或数值不同",
+        "it is random from token to token, like dropout or other numerics",
+    )
+
+
+def blame(e: Evidence, *names: str) -> None:
+    """Keep for later checks that a finding was made about these columns' tokens."""
+    e.memo.setdefault("at fault", set()).update(names)
+
+
+def _told(e: Evidence) -> bool:
+    """Whether the trainer's own log-probs are already known to be of other tokens (K10 rollout runs first)."""
+    return bool(e.memo.get("at fault", set()) & {"old_log_probs", "ref_log_probs"})
+
+
+def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
+    """Whether a gap follows the row's left padding: small without, several times as large with much of it."""
+    if "left_pad" not in e.dump.rows:
+        return None
+    pads = np.array([float(one) if one is not None else np.nan for one in e.row("left_pad")])
+    count = use.sum(axis=1)
+    rows = (count >= 8) & np.isfinite(pads)
+    if rows.sum() < 8 or len(np.unique(pads[rows])) < 3:
+        return None
+    level, pads = np.where(use, size, 0.0).sum(axis=1)[rows] / count[rows], pads[rows]
+    r = float(np.corrcoef(level, pads)[0, 1]) if level.std() > 0 else 0.0
+    z = r * np.sqrt(len(pads) - 2) / np.sqrt(max(1 - r * r, 1e-9))
+    low, high = np.quantile(pads, [1 / 3, 2 / 3])
+    small, large = float(level[pads <= low].mean()), float(level[pads >= high].mean())
+    if z > SURE and r > 0.5 and large > 0.05 and large > 3 * small:
+        return {"small": small, "large": large, "r": r, "z": float(z)}
+    return None
+
+
+# ── importance weights ─────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def weights(e: Evidence) -> Iterator[Finding]:
+    """Which pair of log-probs the importance weight is made of; a cut from above (or below) and a common factor are fine."""
+    names = ["old_log_probs", "rollout_log_probs"] + ["new_log_probs"] * ("new_log_probs" in e.dump.columns)
+    use = comparable(e, *names)
+    w = e["importance_weights"]
+    use &= np.isfinite(w) & (w > 0)
+    if use.sum() < FEW:
+        return
+    w, old, drawn = (only(e, name, use) for name in ("importance_weights", "old_log_probs", "rollout_log_probs"))
+    new = only(e, "new_log_probs", use) if len(names) == 3 else old
+    use &= (w < w[use].max() - SAME) & (w > w[use].min() + SAME)  # what a cut left alone
+    candidates = {"exp(log π_old − log q)": old - drawn, "exp(log q − log π_old)": drawn - old}
+    if len(names) == 3:
+        candidates |= {"exp(log π − log q)": new - drawn, "exp(log π − log π_old)": new - old}
+    right = old - drawn
+    found = np.log(np.where(use, w, 1.0))
+    slack = (
+        (0.01 + 0.01 * np.abs(old))
+        if e.grid("importance_weights") or e.grid("old_log_probs")
+        else np.full(w.shape, 1e-3)
+    )
+    best, best_fit, right_fit = "", 0.0, _fit(found, right, use, slack)
+    for name, candidate in list(candidates.items())[1:]:
+        apart = use & (np.abs(candidate - right) > 4 * slack)  # only these can tell the two from one another
+        fit = _fit(found, candidate, apart, slack) if apart.sum() >= FEW else 0.0
+        if fit > best_fit and _fit(found, right, apart, slack) < 0.5:
+            best, best_fit = name, fit
+    if best_fit >= 0.9:
+        wrong = use & (np.abs(found - right) > 4 * slack)
+        places = e.places(wrong, np.exp(np.clip(right, -50, 50)), w)
+        yield Finding(WEIGHT_PAIR, "importance_weights", {"fit": best_fit, "found": best}, places)
+    elif right_fit >= 0.9 and len(names) == 3 and "ratio" in e.dump.columns:
+        seen = use & (np.abs(right) > 4 * slack) & (e["ratio"] > 0)
+        ratio = np.log(np.where(seen, e["ratio"], 1.0))
+        if seen.sum() >= FEW and _fit(ratio, new - drawn, seen, slack, False) >= 0.95:
+            yield Finding(TWO_CORRECTIONS, "ratio")
+
+
+def _fit(found: Floats, wanted: Floats, use: Bools, slack: Floats, scaled: bool = True) -> float:
+    """Share of tokens on which `found` is `wanted`, up to one common constant if `scaled`."""
+    rest = (found - wanted)[use]
+    if not len(rest):
+        return 0.0
+    plain = float((np.abs(rest) < slack[use]).mean())
+    return max(plain, float((np.abs(rest - np.median(rest)) < slack[use]).mean())) if scaled else plain
+
+
+# ── reference ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def reference(e: Evidence) -> Iterator[Finding]:
+    """Whether the reference can be the policy as it was when training began."""
+    use = comparable(e, "old_log_probs", "ref_log_probs")
+    if use.sum() < FEW or _told(e) or geometry.retokenised(e):
+        return
+    old, ref = only(e, "old_log_probs", use), only(e, "ref_log_probs", use)
+    lie = align(old, ref, use)
+    if lie.kind in ("shift", "blocks"):
+        blame(e, "ref_log_probs")
+        shift = lie.kind == "shift"
+        what = (f"移 {lie.shift:+d} 个 token", f"a shift by {lie.shift:+d}") if shift else ("换块", "moving blocks")
+        values = {"before": lie.correlation, "after": lie.repaired, "what_zh": what[0], "what": what[1]}
+        places = e.places(use & (np.abs(old - ref) > 0.3), old, ref)
+        yield Finding(REFERENCE_SHIFTED, "ref_log_probs", values, places, classes=(18,) if shift else (40,))
+        return
+    step = e.settings.get("step", e.dump.step)
+    if step is None or lie.kind != "aligned":
+        return
+    step = int(step)
+    size = np.abs(old - ref)[use]
+    moving = "new_log_probs" in e.dump.columns and not ratio_idle(e)
+    if step > 1 and size.max() < 1e-6 and moving:
+        yield Finding(REFERENCE_FOLLOWS, "ref_log_probs", {"step": step})
+    elif step <= 1 and size.mean() > 0.1:
+        values = {"step": step, "size": float(size.mean())}
+        places = e.places(use & (np.abs(old - ref) > 0.3), old, ref)
+        yield Finding(
+            REFERENCE_OTHER,
+            "ref_log_probs",
+            values,
+            places,
+            severity=None if step == 0 and size.mean() > 0.3 else "suspicious",
+        )
+
+
+CHECKS: tuple[Check, ...] = (
+    Check("K10 first ratio", ("第一个小批上的比值", "the ratio on the first mini-batch"),
+          ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
+    Check("K10 weights", ("重要性权重由哪一对得来", "what importance weights are made of"),
+          ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
+    Check("K10 reference", ("参考策略", "the reference policy"), ("old_log_probs", "ref_log_probs"), reference),
+)  # fmt: skip

@@ -1,0 +1,211 @@
+"""K7: how the advantages were whitened: over which tokens, over which part of the batch, with which variance.
+
+Every way of whitening is tried on the raw advantages; the one that gives the stored numbers is the one that was used.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from mingce.audit.credit import raw_advantages
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints
+from mingce.audit.finding import Check, Fault, Finding
+
+EPSILON = 1e-8
+
+WRONG_TOKENS = Fault(
+    "whitened-over-other-tokens", "bug", (29,),
+    ("白化的均值与方差取自{over_zh}，而不是被选的 token。", "Whitening took its mean and variance over {over}, not over the chosen tokens."),
+    "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1",
+    ("统计时没有用掩码，或用了 attention mask。", "The statistics use no mask, or the attention mask."),
+    ("用 response mask 求均值与方差。", "Take mean and variance over the response mask."),
+    "https://github.com/verl-project/verl/pull/1527",
+)  # fmt: skip
+WRONG_SCOPE = Fault(
+    "whitened-in-parts", "bug", (30,),
+    ("每{scope_zh}各自白化（{parts} 份），而不是整批一起。", "Each {scope} was whitened by itself ({parts} parts) instead of the whole batch together."),
+    "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch",
+    ("均值与方差在每个进程、微批或行内各算各的，没有汇总。", "Mean and variance are taken inside each process, micro-batch or row and never shared."),
+    ("在所有进程上汇总个数、和与平方和后再白化。", "Share count, sum and sum of squares over all ranks before whitening."),
+    "https://github.com/thomfoster/minRLHF/issues/5",
+)  # fmt: skip
+PER_RANK = Fault(
+    "whitened-per-rank", "convention", (30,),
+    ("优势按进程各自白化（TRL PPO 的约定）。", "Advantages are whitened per rank (the convention of TRL's PPO)."),
+    "Â_t = (A_t − μ)/σ with μ, σ of the rank",
+)  # fmt: skip
+MEAN_BACK = Fault(
+    "mean-added-back", "bug", (32,),
+    ("白化之后又把均值加了回去：均值仍是 {mean:.4g}。", "The mean was added back after whitening: it is still {mean:.4g}."),
+    "mean of Â_t = 0 over chosen tokens",
+    ("shift_mean 的判断写反了。", "The test of shift_mean is the wrong way round."),
+    ("只在 shift_mean=False 时加回均值。", "Add the mean back only when shift_mean is False."),
+    "https://github.com/meta-pytorch/torchtune/pull/1005",
+)  # fmt: skip
+HOW = Fault(
+    "whitening", "convention", (),
+    ("优势的归一化：{how_zh}。", "Advantages are normalised so: {how}."),
+    "Â_t = (A_t − μ)/√(σ² + ε)",
+)  # fmt: skip
+PADS = Fault(
+    "advantages-on-pads", "convention", (),
+    ("白化后没有清零：掩码之外的优势是 −μ/σ = {pad:.4g}。", "Advantages are not zeroed after whitening: behind the mask they are −μ/σ = {pad:.4g}."),
+    "Â_t where m_t = 0",
+)  # fmt: skip
+DEGENERATE = Fault(
+    "whitening-degenerate", "bug", (31,),
+    ("可白化的 token 只有 {count} 个，白化后的优势是 {found:.4g}。", "Only {count} token is there to whiten, and its advantage is {found:.4g}."),
+    "N ≤ 1 ⇒ Â = 0",
+    ("只有一个 token 时 Bessel 方差没有定义。", "With one token Bessel's variance is not defined."),
+    ("少于两个 token 时不白化。", "Do not whiten fewer than two tokens."),
+    "https://github.com/huggingface/trl/pull/5773",
+)  # fmt: skip
+UNEXPLAINED = Fault(
+    "whitening-unexplained", "suspicious", (),
+    ("优势不是原始优势经任何一种已知白化得到的（残差 {residual:.2g}）。",
+     "The advantages are not the raw ones whitened in any known way (residual {residual:.2g})."),
+    "Â_t = (A_t − μ)/σ",
+    ("还有裁剪、逐 token 加权，或优势来自别的批次。", "Clipping, weights per token, or advantages of another batch."),
+    ("把白化前的优势一并存下。", "Store the advantages before whitening too."),
+)  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Way:
+    """One way of whitening, as numbers [B, T] and what to call it."""
+
+    tokens: str  # chosen, attended, all
+    scope: str  # batch, rank, micro_batch, row, block
+    parts: int
+    bessel: bool
+    kind: str  # whitened, mean back, scaled, centred, raw
+
+
+def _statistics(raw: Floats, over: Bools, part: Ints, parts: int, bessel: bool) -> tuple[Floats, Floats]:
+    """[B, 1] mean and standard deviation of each row's part."""
+    kept = np.where(over, raw, 0.0)
+    count = np.bincount(part, over.sum(axis=1), parts)
+    mean = np.bincount(part, kept.sum(axis=1), parts) / np.maximum(count, 1)
+    squares = np.where(over, np.square(raw - mean[part][:, None]), 0.0).sum(axis=1)
+    variance = np.bincount(part, squares, parts) / np.maximum(count - bessel, 1)
+    return mean[part][:, None], np.sqrt(variance + EPSILON)[part][:, None]
+
+
+def _ways(e: Evidence, raw: Floats, loss: Bools) -> Iterator[tuple[Way, Floats]]:
+    """Clean ways first: the first that fits is taken."""
+    rows = len(raw)
+    one = np.zeros(rows, np.int64)
+    everything = np.ones_like(loss)
+    whole = [(name, over) for name, over in (("chosen", loss), ("attended", e.attended), ("all", everything))]
+    yield Way("chosen", "batch", 1, True, "raw"), raw
+    for tokens, over in whole:
+        for bessel in (True, False):
+            mean, std = _statistics(raw, over, one, 1, bessel)
+            yield Way(tokens, "batch", 1, bessel, "whitened"), (raw - mean) / std
+            yield Way(tokens, "batch", 1, bessel, "mean back"), (raw - mean) / std + mean
+            if tokens == "chosen":
+                yield Way(tokens, "batch", 1, bessel, "scaled"), raw / std
+                yield Way(tokens, "batch", 1, bessel, "centred"), raw - mean
+    for scope, part in _parts(e, rows):
+        parts = int(part.max()) + 1
+        for tokens, over in whole:
+            for bessel in (True, False):
+                mean, std = _statistics(raw, over, part, parts, bessel)
+                yield Way(tokens, scope, parts, bessel, "whitened"), (raw - mean) / std
+
+
+def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
+    """Ways to cut the batch: by rank, mini- and micro-batch as dumped, by row, then equal blocks as a guess."""
+    for name in ("rank", "micro_batch", "minibatch"):
+        if e.has(name):
+            part = np.unique([str(x) for x in e.row(name)], return_inverse=True)[1]
+            if 1 < int(part.max(initial=0)) + 1 < rows:
+                yield name, part.astype(np.int64)
+    if rows > 1:
+        yield "row", np.arange(rows)
+    for parts in (2, 3, 4, 6, 8, 16, 32):
+        if rows % parts == 0 and rows // parts > 1:
+            yield "block", np.arange(rows) // (rows // parts)
+
+
+SCOPES = {
+    "rank": ("个进程（rank）", "rank"), "micro_batch": ("个微批", "micro-batch"), "minibatch": ("个小批", "mini-batch"),
+    "row": ("行", "row"), "block": ("个连续块（疑为 rank 或微批）", "contiguous block (a rank or micro-batch, it seems)"),
+}  # fmt: skip
+TOKENS = {
+    "attended": ("所有 attention mask 为 1 的 token", "all attended tokens"),
+    "all": ("整个张量，含填充", "the whole tensor, padding included"),
+}
+
+
+def whitening(e: Evidence) -> Iterator[Finding]:
+    """Which way of whitening gives the stored advantages?"""
+    if "returns" in e.broken and not e.has("raw_advantages"):
+        return  # the raw advantages would be returns − values
+    raw = raw_advantages(e)
+    loss = e.mask & e.dump.columns["loss_mask"].astype(bool) if e.has("loss_mask") else e.mask
+    found = e["advantages"]
+    judged = loss & np.isfinite(raw) & np.isfinite(found)
+    count = int(judged.sum())
+    if count == 1:
+        value = float(found[judged][0])
+        if abs(value) > 1e-3 and not np.isclose(value, float(raw[judged][0])):
+            yield Finding(DEGENERATE, "advantages", {"count": count, "found": value})
+        return
+    spread = float(np.std(raw[judged])) if count else 0.0
+    if count < 4 or spread < 1e-6 * (1 + float(np.abs(raw[judged]).max())) or judged.sum() < loss.sum():
+        return
+    raw = np.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0)
+    tolerance = (2e-2 if e.coarse else 1e-4) * max(float(np.sqrt(np.mean(np.square(found[judged])))), 1e-12)
+    fits: dict[Way, float] = {}
+    for way, numbers in _ways(e, raw, loss):
+        fits[way] = float(np.sqrt(np.mean(np.square(numbers - found)[judged])))
+        if fits[way] <= 0.1 * tolerance:
+            break
+    best = min(fits, key=lambda way: fits[way])
+    near = [way for way, left in fits.items() if left <= max(tolerance if e.coarse else 0.0, 1.5 * fits[best])]
+    best = near[0]  # the cleanest of those that fit as well
+    if fits[best] > tolerance:
+        yield Finding(UNEXPLAINED, "advantages", {"residual": fits[best]})
+        return
+    yield from _judge(e, best, found, raw, loss, judged)
+
+
+def _judge(e: Evidence, way: Way, found: Floats, raw: Floats, loss: Bools, judged: Bools) -> Iterator[Finding]:
+    parts = np.zeros(len(raw), np.int64)
+    mean, std = _statistics(raw, loss, parts, 1, True)
+    expected = (raw - mean) / std
+    places = e.places(judged & (np.abs(expected - found) > 1e-3), expected, found)
+    if way.kind == "mean back":
+        yield Finding(MEAN_BACK, "advantages", {"mean": float(found[judged].mean())}, places)
+    elif way.scope != "batch":
+        zh, en = SCOPES[way.scope]
+        if way.scope == "rank" and e.dump.source == "trl":
+            yield Finding(PER_RANK, "advantages")
+        else:
+            said = {"scope": en, "scope_zh": zh, "parts": way.parts}
+            yield Finding(WRONG_SCOPE, "advantages", said, places, classes=(29, 30) if way.tokens != "chosen" else None)
+    elif way.tokens != "chosen":
+        zh, en = TOKENS[way.tokens]
+        yield Finding(WRONG_TOKENS, "advantages", {"over": en, "over_zh": zh}, places)
+    else:
+        yield Finding(HOW, "advantages", dict(zip(("how_zh", "how"), _told(way), strict=True)))
+        behind = ~loss & np.isfinite(found)
+        if way.kind == "whitened" and behind.any() and (np.abs(found[behind]) > 1e-6).mean() > 0.5:
+            yield Finding(PADS, "advantages", {"pad": float(np.median(found[behind]))})
+
+
+def _told(way: Way) -> tuple[str, str]:
+    bessel = ("无偏方差", "Bessel's variance") if way.bessel else ("有偏方差", "biased variance")
+    return {
+        "raw": ("不做白化", "not at all"),
+        "whitened": (f"整批被选 token 上白化，{bessel[0]}", f"whitened over the chosen tokens of the whole batch, {bessel[1]}"),
+        "scaled": (f"只除以标准差，{bessel[0]}", f"divided by the standard deviation only, {bessel[1]}"),
+        "centred": ("只减均值", "the mean taken off only"),
+    }[way.kind]  # fmt: skip
+
+
+CHECKS = (Check("K7 whitening", ("白化", "whitening"), ("advantages", "raw_advantages|returns"), whitening),)

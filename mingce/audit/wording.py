@@ -1,0 +1,172 @@
+"""What an audit's findings say in words: verdicts, classes, shares, numbers; shared by terminal, JSON and Markdown."""
+
+from __future__ import annotations
+
+import math
+import string
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from mingce.audit.catalogue import CLASSES
+from mingce.audit.finding import Finding, Report, Severity
+from mingce.lang import say
+
+SEVERITY_WORDS: dict[Severity, tuple[str, str]] = {
+    "bug": ("BUG", "BUG"),
+    "suspicious": ("可疑", "suspicious"),
+    "convention": ("约定", "convention"),
+    "note": ("备注", "note"),
+}
+SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
+MOST_DIGITS = 9
+LONGEST_VALUE = 40
+
+
+class _Filling(string.Formatter):
+    """Fills {names}: a float without a format gets four digits, a name without a value an ellipsis."""
+
+    def get_value(self, key: int | str, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        return kwargs.get(str(key), _Missing())
+
+    def format_field(self, value: Any, format_spec: str) -> str:
+        if isinstance(value, float) and not format_spec:
+            return f"{value:.4g}"
+        try:
+            return format(value, format_spec)
+        except (TypeError, ValueError):
+            return str(value)
+
+
+class _Missing:
+    """A value that a finding did not bring; an unfilled text is better than no report."""
+
+    def __format__(self, format_spec: str) -> str:
+        return "…"
+
+
+_FILLING = _Filling()
+
+
+def pick(pair: tuple[str, str], lang: str) -> str:
+    """The text of a (中文, English) pair."""
+    return say(lang, *pair)
+
+
+def filled(pair: tuple[str, str], finding: Finding, lang: str) -> str:
+    """A fault's text with the finding's numbers put in."""
+    return printable(_FILLING.vformat(pick(pair, lang), (), finding.values))
+
+
+def unfilled(text: str) -> str:
+    """A fault's text where there is no finding: an ellipsis for each number."""
+    return _FILLING.vformat(text, (), {})
+
+
+def title(finding: Finding, lang: str) -> str:
+    """The sentence that names a finding."""
+    return filled(finding.fault.title, finding, lang)
+
+
+def printable(text: str) -> str:
+    """The text without control characters: names and texts of a dump are a stranger's."""
+    return "".join(c if c.isprintable() or c == " " else c.encode("unicode_escape").decode() for c in text)
+
+
+# ── verdicts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def verdict(report: Report, lang: str) -> str:
+    """One line: clean, or the worst bug and how many more there are."""
+    bugs = report.of("bug")
+    if bugs:
+        return bug_line(bugs, lang)
+    zh = f"干净：{report.tokens:,} 个 token，{len(report.ran)} 项检查，没有发现 bug"
+    en = f"clean: {counted(report.tokens, 'token')}, {counted(len(report.ran), 'check')}, no bug"
+    return say(lang, zh, en) + doubts(len(report.of("suspicious")), lang)
+
+
+def bug_line(bugs: Sequence[Finding], lang: str) -> str:
+    """`BUG: the worst (and 2 more)`."""
+    more = len(bugs) - 1
+    rest = say(lang, f"（另有 {more} 个）", f" (and {more} more)") if more else ""
+    return say(lang, "BUG：", "BUG: ") + title(bugs[0], lang).rstrip("。.") + rest
+
+
+def doubts(count: int, lang: str) -> str:
+    """`, but 2 suspicious` or nothing."""
+    return say(lang, f"，但有 {count} 处可疑", f", but {count} suspicious") if count else ""
+
+
+def counted(count: int, noun: str) -> str:
+    """`1 token`, `2,000 tokens`."""
+    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+
+
+# ── parts of a finding ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def class_words(finding: Finding, lang: str) -> str:
+    """The finding's class of the catalogue, or the classes between which this batch cannot decide."""
+    named = [say(lang, f"{number} {CLASSES[number].zh}", f"{number} {CLASSES[number].en}") for number in finding.named]
+    if len(named) < 2:
+        return "".join(named)
+    zh, en = "；".join(named), "; ".join(named)
+    return say(lang, f"以下之一，这一批数据分不出：{zh}", f"one of these, this batch cannot tell: {en}")
+
+
+def share_words(finding: Finding, lang: str) -> str:
+    """How many of the rows that could show it do."""
+    share = 100 * finding.share
+    shown = f"{share:.0f}" if share >= 10 or share == 0 else f"{share:.2g}"
+    return say(lang, f"相关行中的 {shown}%", f"{shown}% of the rows that could show it")
+
+
+def place_numbers(expected: float, found: float) -> tuple[str, str]:
+    """Both numbers with as many digits as it takes to tell them apart, four at least."""
+    for digits in range(4, MOST_DIGITS + 1):
+        shown = tuple(f"{x + 0.0:.{digits}g}" for x in (expected, found))
+        if shown[0] != shown[1]:
+            break
+    return shown[0], shown[1]
+
+
+# ── parts of a report ────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def settings_words(report: Report, lang: str) -> str:
+    """`γ = 1, λ = 0.95 (inferred)`: those given and those that the numbers gave away."""
+    parts = []
+    for name, value in report.settings.items():
+        shown = setting_value(value)
+        if shown is None:
+            continue
+        inferred = say(lang, "（推断）", " (inferred)") if name in report.inferred else ""
+        parts.append(f"{SYMBOLS.get(name, name)} = {shown}{inferred}")
+    return say(lang, "，".join(parts), ", ".join(parts))
+
+
+def setting_value(value: Any) -> str | None:
+    """A setting as it is shown; None for what fits in no line."""
+    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
+        value = value.item()
+    if isinstance(value, float):
+        return f"{value:.6g}" if math.isfinite(value) else str(value)
+    if isinstance(value, bool | int | str):
+        return printable(str(value))[:LONGEST_VALUE]
+    if isinstance(value, list | tuple | set | frozenset) and len(str(value)) <= LONGEST_VALUE:
+        return printable(str(list(value)))
+    return None
+
+
+def lacking(report: Report) -> list[tuple[tuple[str, ...], list[str]]]:
+    """What the dump lacks, and the checks which that alone keeps from running; the most useful addition first."""
+    groups: dict[tuple[str, ...], list[str]] = {}
+    for skipped in report.skipped:
+        groups.setdefault(skipped.missing, []).append(skipped.check.name)
+    return sorted(groups.items(), key=lambda group: (len(group[0]), -len(group[1])))
+
+
+def columns_words(missing: Iterable[str], lang: str) -> str:
+    """`entropy and old_log_probs`; `a|b` is `a or b`."""
+    either = [name.replace("|", say(lang, " 或 ", " or ")) for name in missing]
+    return say(lang, " 和 ", " and ").join(either)

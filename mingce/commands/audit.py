@@ -1,0 +1,221 @@
+"""`mingce audit`: any trainer's dumps recomputed by independent code; which bug they have, where, what to change."""
+
+from __future__ import annotations
+
+import json
+import sys
+import threading
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import yaml
+from rich.console import Console
+from rich.markup import escape
+from rich.status import Status
+
+from mingce.audit.audit import audit, token_ids
+from mingce.audit.dump import Dump
+from mingce.audit.finding import Check, Finding, Report
+from mingce.audit.report import Audited, audited_json, audited_markdown, show
+from mingce.audit.terminal import print_verdict, worst
+from mingce.commands.findings import one_line
+from mingce.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
+from mingce.importers.aliases import SETTINGS
+from mingce.lang import say
+from mingce.run import step_name, steps_in
+
+REPLAY = Check("K14 replay", ("用模型重算对数概率", "log-probs scored again by the model"), (), lambda evidence: ())
+PATIENCE = 2.0
+"""Seconds after which someone who waits at a terminal is told what is going on."""
+
+
+def run(
+    console: Console,
+    places: Sequence[Path],
+    *,
+    mapping: Path | None = None,
+    settings: dict[str, Any] | None = None,
+    steps: Sequence[int] = (),
+    model: Path | None = None,
+    ref_model: Path | None = None,
+    as_json: bool = False,
+    as_markdown: bool = False,
+    out: Path | None = None,
+    lang: str = "zh",
+) -> int:
+    """Audits every dump at the places, prints or writes what comes of it, and returns the exit code: 0 clean, 1 bug."""
+    if ref_model is not None and model is None:
+        raise SettingError("--ref-model needs --model too: the reference is compared with the policy.")
+    with waiting(say(lang, "读取", "reading")) as tell:
+        audited = audit_all(dumps_at(places, mapping, settings or {}, steps), lang, tell, model, ref_model)
+    if not any(report.ran for report in audited.reports):
+        raise DataError(f"no check can run on {audited.reports[0].path}: it has none of the columns that they need.")
+    if as_json or (out is not None and out.suffix == ".json" and not as_markdown):
+        text = json.dumps(audited_json(audited), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    elif as_markdown or out is not None:
+        text = audited_markdown(audited, lang)
+    else:
+        show(console, audited, lang)
+        return audited.exit_code
+    if out is None:
+        sys.stdout.write(text)
+        return audited.exit_code
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--out {out} cannot be written: {error.strerror}.") from error
+    findings = [*audited.across, *(finding for report in audited.reports for finding in report.findings)]
+    print_verdict(console, audited.verdict(lang), worst(findings))
+    return audited.exit_code
+
+
+def audit_all(
+    dumps: Iterable[Dump],
+    lang: str,
+    tell: Callable[[str], None] = lambda _: None,
+    model: Path | None = None,
+    ref_model: Path | None = None,
+) -> Audited:
+    """Audits dumps as they come and then, where they are of several steps, those beside each other."""
+    from mingce.audit.steps import audit_steps
+
+    reports: list[Report] = []
+
+    def judged() -> Iterator[Dump]:
+        for dump in dumps:
+            if reports and model is not None:
+                raise SettingError(
+                    "--model is the weights of one step, but there are several dumps; choose with --step."
+                )
+            reports.append(_judged(dump, lang, tell, model, ref_model))
+            if dump.step is not None:
+                yield dump
+
+    across: list[Finding] = list(audit_steps(judged()))
+    steps = {report.step for report in reports if report.step is not None}
+    return Audited(reports, across if len(steps) > 1 else [])
+
+
+def _judged(dump: Dump, lang: str, tell: Callable[[str], None], model: Path | None, ref_model: Path | None) -> Report:
+    name = dump.path if dump.step is None else say(lang, f"第 {dump.step} 步", f"step {dump.step}")
+    current = [""]
+
+    def watch(check: str) -> None:
+        current[0] = check
+        tell(f"{name}  {check}")
+
+    try:
+        report = audit(dump, watch)
+        if model is not None:
+            watch(REPLAY.name)
+            _replay(dump, report, model, ref_model)
+        return report
+    except MingceError:
+        raise
+    except (
+        Exception
+    ) as error:  # a check that falls over is our mistake, but the person's answer is still "could not run"
+        raise DataError(
+            f"the check {current[0]} failed on {dump.path or 'this dump'} ({one_line(error)}); "
+            "run it with `mingce --debug audit …` and report what it prints."
+        ) from error
+
+
+def _replay(dump: Dump, report: Report, model: Path, ref_model: Path | None) -> None:
+    """Scores the tokens again with the models, and says the places' tokens in words."""
+    from mingce.audit.replay import replay
+    from mingce.models.loading import load_tokenizer
+    from mingce.watch.tokens import visible
+
+    report.add(REPLAY, replay(dump, model, reference=ref_model))
+    decode = load_tokenizer(model).decode
+    report.labels = {
+        place: visible(str(decode([int(label)]))) for place, label in token_ids(dump, report.findings).items()
+    }
+
+
+def dumps_at(
+    places: Sequence[Path], mapping: Path | None, settings: dict[str, Any], steps: Sequence[int] = ()
+) -> Iterator[Dump]:
+    """The dumps at the places, of the given steps or of all, read one after another."""
+    from mingce.importers.opening import open_dump
+
+    found = False
+    for part in (part for place in places for part in _parts(place, steps)):
+        try:
+            dumps = open_dump(part, mapping, settings, steps or None)
+        except MingceError:
+            raise
+        except Exception as error:  # what confuses a reader cannot be read
+            raise DataError(f"{part} cannot be read ({one_line(error)}).") from error
+        while dumps:  # each is let go of once it is judged
+            dump = dumps.pop(0)
+            if not steps or dump.step in steps:
+                found = True
+                yield dump
+    if not found:
+        raise DataError(f"there is no dump of step {', '.join(map(str, steps))} in {', '.join(map(str, places))}.")
+
+
+def _parts(place: Path, steps: Sequence[int]) -> list[Path]:
+    """The files of a run of ours, so that it is read a step at a time; any other place as it is."""
+    ledgers = place / "ledger"
+    if not (place / "config.yaml").is_file() or not ledgers.is_dir():
+        return [place]
+    written = steps_in(ledgers, ".parquet")
+    wanted = [step for step in written if not steps or step in steps]
+    if not wanted:
+        there = f"there are: {', '.join(map(str, written))}" if written else "keep.ledger_every=1 writes them"
+        raise RunError(f"{place} has no ledger{' of that step' if steps else ''}; {there}.")
+    return [ledgers / f"{step_name(step)}.parquet" for step in wanted]
+
+
+@contextmanager
+def waiting(sentence: str) -> Iterator[Callable[[str], None]]:
+    """A line on stderr for someone at a terminal who has waited for a while; the yielded function changes it."""
+    console = Console(stderr=True)
+    if not console.is_terminal:
+        yield lambda _: None
+        return
+    status = Status(f"{escape(sentence)} …", console=console)
+    timer = threading.Timer(PATIENCE, status.start)
+    timer.start()
+    try:
+        yield lambda sentence: status.update(f"{escape(sentence)} …")
+    finally:
+        timer.cancel()
+        timer.join()
+        status.stop()
+
+
+def parse_settings(pairs: Sequence[str], **named: float | None) -> dict[str, Any]:
+    """`--set key=value` and the settings that have an option of their own, as the checks read them."""
+    settings: dict[str, Any] = {name: value for name, value in named.items() if value is not None}
+    for pair in pairs:
+        key, equals, text = pair.partition("=")
+        if not equals:
+            raise SettingError(f"--set takes key=value, such as --set eos_id=2, not '{pair}'.")
+        if key not in SETTINGS:
+            raise UnknownNameError("setting of an audit", key, SETTINGS)
+        settings[SETTINGS[key]] = _value(key, text)
+    for name in ("gamma", "lam"):
+        if name in settings and not (isinstance(settings[name], int | float) and 0 <= settings[name] <= 1):
+            raise SettingError(f"--{name} must lie between 0 and 1, but is {settings[name]}.")
+    return settings
+
+
+def _value(key: str, text: str) -> Any:
+    """A number, a list or a word; YAML, but 1e-3 is a number."""
+    for kind in (int, float):
+        try:
+            return kind(text)
+        except ValueError:
+            continue
+    try:
+        return yaml.safe_load(text)
+    except yaml.YAMLError:
+        raise SettingError(
+            f"--set {key}: '{text}' is neither a number, nor a list such as [1, 2], nor a word."
+        ) from None

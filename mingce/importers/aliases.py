@@ -1,0 +1,85 @@
+"""The one table of other people's names for our columns, settings and logged scalars."""
+
+from __future__ import annotations
+
+from mingce.audit.dump import ROW_COLUMNS, TOKEN_COLUMNS
+from mingce.columns import ALIASES as COLUMN_ALIASES
+
+# columns.py speaks of our ledger; in a foreign dump these names mean something else:
+#   advantages are what the loss multiplies (whitened or not), raw_advantages those before whitening, and prime-rl's
+#   mismatch_kl and importance_ratio compare trainer and sampler, not policy and reference, not new and old
+_OTHERWISE = {"raw_advantages": "raw_advantages", "mismatch_kl": None, "importance_ratio": "importance_weights"}
+
+_MORE = {
+    "responses": "token_ids", "response_ids": "token_ids", "completion_ids": "token_ids", "tokens": "token_ids",
+    "input_ids": "token_ids", "action_ids": "token_ids",
+    "mask": "response_mask", "completion_mask": "response_mask", "actions_mask": "response_mask",
+    "action_masks": "response_mask", "loss_masks": "loss_mask", "info_mask": "loss_mask",
+    "whitened_advantages": "advantages", "normalized_advantages": "advantages", "advantage": "advantages",
+    "log_probs": "old_log_probs", "logprob": "old_log_probs", "old_logps": "old_log_probs",
+    "old_per_token_logps": "old_log_probs", "ref_per_token_logps": "ref_log_probs",
+    "sampling_per_token_logps": "rollout_log_probs", "behavior_logprobs": "rollout_log_probs",
+    "ref_logprob": "ref_log_probs", "reference_log_probs": "ref_log_probs", "new_log_prob": "new_log_probs",
+    "value": "values", "return": "returns", "target_values": "returns", "entropy_per_token": "entropy",
+    "rollout_is_weights": "importance_weights", "importance_sampling_ratio": "importance_weights",
+    "kl_penalty": "kl", "kls": "kl", "weight_version": "weight_versions",
+}  # fmt: skip
+TOKENS: dict[str, str] = {name: name for name in TOKEN_COLUMNS}
+TOKENS |= {alias: name for alias, name in COLUMN_ALIASES.items() if name in TOKEN_COLUMNS}
+TOKENS |= _MORE
+for _name, _meant in _OTHERWISE.items():
+    TOKENS.pop(_name, None)
+    if _meant:
+        TOKENS[_name] = _meant
+
+ROWS: dict[str, str] = {name: name for name in ROW_COLUMNS} | {
+    "index": "group", "group_id": "group", "group_index": "group", "prompt_index": "group", "group_ids": "group",
+    "request_id": "uid", "sample_id": "uid", "queries": "prompt_ids", "prompts": "prompt_ids",
+    "prompt_token_ids": "prompt_ids", "dp_rank": "rank", "ranks": "rank", "mini_batch": "minibatch",
+    "micro_step": "micro_batch", "score": "outcome", "reward": "outcome", "raw_reward": "outcome",
+    "reward_score": "outcome", "rewards": "outcome", "scores": "outcome", "stop_reason": "finish_reason",
+    "bootstrap_value": "final_values", "data_source": "data_source", "version": "policy_version",
+}  # fmt: skip
+
+SETTINGS: dict[str, str] = {
+    name: name
+    for name in (
+        "gamma", "lam", "beta", "kl_estimator", "kl_loss_coef", "estimator", "clip", "clip_low", "clip_high",
+        "value_clip", "loss_agg_mode", "loss_norm", "temperature", "top_p", "top_k", "ppo_epochs", "group_size",
+        "world_size", "learner_version", "step", "eos_id", "pad_id", "bos_id", "stop_ids", "max_response_length",
+        "kl_target", "kl_horizon",
+    )
+} | {
+    "lambda": "lam", "lambd": "lam", "gae_lambda": "lam", "discount": "gamma", "kl_coef": "beta", "kl_coeff": "beta",
+    "init_kl_coef": "beta", "kl_penalty": "kl_estimator", "kl_type": "kl_estimator", "adv_estimator": "estimator",
+    "advantage_estimator": "estimator", "cliprange": "clip", "clip_ratio": "clip", "eps_clip": "clip", "eps": "clip",
+    "clip_ratio_low": "clip_low", "clip_ratio_high": "clip_high", "eps_clip_low": "clip_low",
+    "eps_clip_high": "clip_high", "cliprange_value": "value_clip", "num_ppo_epochs": "ppo_epochs", "n": "group_size",
+    "num_generations": "group_size", "n_samples_per_prompt": "group_size", "eos_token_id": "eos_id",
+    "pad_token_id": "pad_id", "bos_token_id": "bos_id", "stop_token_ids": "stop_ids",
+    "response_length": "max_response_length", "max_new_tokens": "max_response_length", "global_steps": "step",
+    "global_step": "step", "target_kl": "kl_target", "horizon": "kl_horizon",
+}  # fmt: skip
+# types of the settings that are not numbers of any kind
+KINDS: dict[str, tuple[type, ...]] = {
+    **dict.fromkeys(("kl_estimator", "estimator", "loss_agg_mode"), (str,)),
+    **dict.fromkeys(("top_k", "ppo_epochs", "group_size", "world_size", "learner_version", "step"), (int,)),
+    **dict.fromkeys(("eos_id", "pad_id", "bos_id", "max_response_length"), (int,)),
+    "stop_ids": (list,),
+}
+KL_ESTIMATORS = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
+
+SCALARS: dict[str, str] = {
+    name: name
+    for name in (
+        "pg_loss", "vf_loss", "kl_loss", "entropy_mean", "kl_mean", "pg_clipfrac", "vf_clipfrac", "approx_kl",
+        "advantages_mean", "kl_coef",
+    )
+} | {
+    "actor/pg_loss": "pg_loss", "critic/vf_loss": "vf_loss", "actor/kl_loss": "kl_loss",
+    "actor/entropy": "entropy_mean",
+    "critic/kl": "kl_mean", "actor/pg_clipfrac": "pg_clipfrac", "critic/vf_clipfrac": "vf_clipfrac",
+    "actor/ppo_kl": "approx_kl", "critic/advantages/mean": "advantages_mean", "critic/kl_coeff": "kl_coef",
+    "loss/policy_avg": "pg_loss", "loss/value_avg": "vf_loss", "policy/approxkl_avg": "approx_kl",
+    "objective/kl": "kl_mean", "policy/clipfrac_avg": "pg_clipfrac", "val/clipfrac_avg": "vf_clipfrac",
+}  # fmt: skip

@@ -1,0 +1,296 @@
+"""A dump in the making: columns are laid on the response axis [B, T], checked, and handed on as they were."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mingce.audit.dump import Dump
+from mingce.errors import ColumnError, DataError, SettingError
+from mingce.importers.aliases import KINDS, KL_ESTIMATORS, SCALARS, SETTINGS
+from mingce.importers.limits import MAX_BYTES, Refused
+from mingce.importers.numbers import Array, Numbers, from_list, rectangle
+from mingce.importers.pickles import plain
+
+MASKS = ("response_mask", "attention_mask", "loss_mask", "value_mask")
+IDS = ("token_ids", "weight_versions")
+_LISTS = ("prompt_ids", "position_ids", "rollout_ids")
+_TEXTS = ("prompt", "response", "reward_text", "finish_reason", "data_source")
+_COUNTS = ("left_pad", "rank", "minibatch", "micro_batch", "epoch", "policy_version")
+_FLOATS = ("final_values", "outcome")
+Laid = Numbers | list[Numbers | None]
+
+
+def lay(value: Any, where: str, name: str) -> Laid | None:
+    """A value as numbers: [B, T], [B], or a list of rows [n_i]; None if it is something else."""
+    value = plain(value, where, name)
+    if isinstance(value, Numbers):
+        if value.ndim == 3 and value.array.shape[2] == 1:  # a value head's last dimension
+            return Numbers(value.array[:, :, 0], value.stored)
+        return value
+    if not isinstance(value, list | tuple):
+        return None
+    flat = from_list(value, where, name)
+    if flat is not None:
+        return flat
+    rows: list[Numbers | None] = []
+    for row in value:
+        row = plain(row, where, name)
+        if isinstance(row, list | tuple):
+            row = from_list(row, where, name)
+            if row is None:
+                return None
+        if row is not None and not (isinstance(row, Numbers) and row.ndim <= 1):
+            if isinstance(row, Numbers) and row.ndim == 2 and 1 in row.array.shape:
+                row = Numbers(row.array.reshape(-1), row.stored)
+            else:
+                return None
+        rows.append(row)
+    if rows and all(row is not None and row.ndim == 0 for row in rows):  # a list of scalars
+        seen = [row for row in rows if row is not None]
+        return Numbers(np.array([row.array for row in seen]), seen[0].stored)
+    return None if all(row is None for row in rows) or any(row is not None and row.ndim == 0 for row in rows) else rows
+
+
+def shifted(numbers: Numbers, start: Array, width: int) -> Numbers:
+    """Each row of [B, S] from its own start on, [B, width]; zeros behind the end."""
+    array = numbers.array
+    at = start[:, None] + np.arange(width)[None, :]
+    there = at < array.shape[1]
+    taken = np.take_along_axis(array, np.where(there, at, 0), axis=1) if array.shape[1] else np.zeros(at.shape)
+    return Numbers(np.where(there, taken, np.zeros((), dtype=array.dtype)), numbers.stored)
+
+
+def without_prompts(columns: Mapping[str, Numbers], mask: Array) -> tuple[dict[str, Numbers], Array]:
+    """Whole-sequence columns [B, S] from each row's first chosen token on, and where that was [B]."""
+    start = np.where(mask.any(axis=1), mask.argmax(axis=1), 0) if mask.shape[1] else np.zeros(len(mask), dtype=np.int64)
+    width = int((mask.shape[1] - start).max(initial=0))
+    return {name: shifted(column, start, width) for name, column in columns.items()}, start
+
+
+@dataclass
+class Draft:
+    """What one file gave. Shards are joined as drafts; `finish` checks and makes the Dump."""
+
+    where: str
+    source: str = "generic"
+    columns: dict[str, Numbers] = field(default_factory=dict)
+    rows: dict[str, list[Any]] = field(default_factory=dict)
+    settings: dict[str, Any] = field(default_factory=dict)
+    scalars: dict[str, float] = field(default_factory=dict)
+    remarks: list[tuple[str, str]] = field(default_factory=list)
+    step: int | None = None
+    rank: int | None = None
+    world: int | None = None
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()))) if self.columns else 0
+
+    def put(self, name: str, laid: Laid, lengths: Sequence[int] | None = None, width: int | None = None) -> None:
+        """A token column; `lengths` are the rows' lengths that a list of rows must have."""
+        if isinstance(laid, list):
+            if lengths is None:
+                lengths = [0 if row is None else len(row) for row in laid]
+            if len(lengths) != len(laid):
+                raise ColumnError(f"{self.where}: '{name}' has {len(laid)} rows, not {len(lengths)}.", column=name)
+            for i, (row, length) in enumerate(zip(laid, lengths, strict=True)):
+                if row is not None and len(row) != length:
+                    raise ColumnError(
+                        f"{self.where}: '{name}' has {len(row)} numbers in row {i} where the row has {length} tokens.",
+                        column=name, row=i,
+                    )  # fmt: skip
+            filled = [
+                Numbers(np.full(length, np.nan), "json") if row is None else row
+                for row, length in zip(laid, lengths, strict=True)
+            ]
+            laid = rectangle(filled, self.where, name, width)
+        if laid.ndim != 2:
+            raise ColumnError(
+                f"{self.where}: '{name}' has shape {list(laid.array.shape)}, not [rows, tokens].",
+                column=name,
+            )
+        self.columns[name] = laid
+
+    def put_row(self, name: str, value: Any, count: int | None = None) -> None:
+        """A row column, one entry a rollout, brought to the type it has in the audit."""
+        value = plain(value, self.where, name)
+        if isinstance(value, Numbers):
+            value = [float(value.array)] if value.ndim == 0 else value.array.tolist()
+        if not isinstance(value, list | tuple):
+            return
+        count = len(self) if count is None else count
+        if len(value) != count:
+            raise ColumnError(f"{self.where}: '{name}' has {len(value)} entries for {count} rows.", column=name)
+        entries = [self._entry(name, entry, row) for row, entry in enumerate(value)]
+        if any(entry is not None for entry in entries) or not entries:
+            self.rows[name] = entries
+
+    def _entry(self, name: str, entry: Any, row: int) -> Any:
+        entry = plain(entry, self.where, name)
+        if isinstance(entry, Numbers):
+            entry = entry.array.tolist()
+        if entry is None:
+            return None
+        if name in _LISTS:
+            if isinstance(entry, list | tuple):
+                if set(map(type, entry)) == {int} and min(entry) > -(2**63) and max(entry) < 2**63:
+                    return list(entry)
+                if all(_whole(one) for one in entry):
+                    return [int(one) for one in entry]
+        elif name in _TEXTS:
+            return entry if isinstance(entry, str) else None
+        elif name in _COUNTS:
+            if _whole(entry) and (entry >= 0 or name == "policy_version"):
+                return int(entry)
+        elif name in _FLOATS:
+            if isinstance(entry, int | float):
+                return float(entry)
+        elif not isinstance(entry, float):
+            return entry if isinstance(entry, str | int) else None
+        elif math.isfinite(entry):
+            return int(entry) if entry == int(entry) else entry
+        raise ColumnError(f"{self.where}: '{name}' cannot be {str(entry)[:60]} (row {row}).", column=name, row=row)
+
+    def put_settings(self, given: Any, strict: bool = False) -> None:
+        """Settings under any of their names; one of a wrong type is left out, or an error if `strict`."""
+        found: dict[str, Any] = {}
+        self._named(given, SETTINGS, found)
+        for name, value in found.items():
+            kinds = KINDS.get(name, (int, float))
+            if (
+                isinstance(value, kinds)
+                and type(value) is not bool
+                and not (type(value) is float and value - value != 0)
+            ):
+                self.settings[name] = value
+            elif strict:
+                raise SettingError(f"the setting {name} cannot be {str(value)[:60]!r}.")
+        estimator = self.settings.get("kl_estimator")
+        if isinstance(estimator, str):
+            self.settings["kl_estimator"] = KL_ESTIMATORS.get(estimator, estimator)
+        step = self.settings.get("step")
+        if self.step is None and type(step) is int and step >= 0:
+            self.step = step
+
+    def put_scalars(self, given: Any) -> None:
+        found: dict[str, Any] = {}
+        self._named(given, SCALARS, found)
+        self.scalars |= {k: float(v) for k, v in found.items() if isinstance(v, int | float) and abs(v) < 1e300}
+
+    def _named(self, given: Any, names: Mapping[str, str], into: dict[str, Any]) -> None:
+        given = from_json(plain(given, self.where, "settings"))
+        if not isinstance(given, dict):
+            return
+        for key, value in given.items():
+            name = names.get(str(key))
+            value = plain(value, self.where, str(key))
+            if isinstance(value, Numbers):
+                value = value.array.tolist()
+            if isinstance(value, list | tuple):
+                if name == "eos_id" and value and all(type(one) is int for one in value):
+                    into.setdefault("stop_ids", list(value))
+                    value = value[0]
+                elif name == "stop_ids" and all(type(one) is int for one in value):
+                    value = list(value)
+                else:
+                    continue
+            if name and isinstance(value, str | int | float | bool | list) and (name not in into or key == name):
+                into[name] = value
+
+    def finish(self) -> Dump:
+        """The Dump, every column checked for what it must be."""
+        if "response_mask" not in self.columns:
+            raise ColumnError(
+                f"{self.where} has no response_mask (or loss mask, action mask, padding mask), so no token can be "
+                "judged; add it, or name it in a mapping file.",
+                column="response_mask",
+            )
+        shape = self.columns["response_mask"].array.shape
+        needed = 8 * shape[0] * shape[1] * len(self.columns)
+        if needed > MAX_BYTES:
+            raise Refused(f"{self.where} needs {needed:,} bytes, more than {MAX_BYTES:,}; split the dump.")
+        for name, column in self.columns.items():
+            if (found := column.array.shape) != shape:
+                raise ColumnError(
+                    f"{self.where}: '{name}' has shape {list(found)} where response_mask has {list(shape)}.",
+                    column=name,
+                )
+        mask = self._mask("response_mask")
+        columns: dict[str, Array] = {}
+        for name, column in self.columns.items():
+            if name in MASKS:
+                columns[name] = self._mask(name)
+            elif name in IDS:
+                columns[name] = self._ids(name, column.array, mask)
+            elif column.array.dtype.kind == "f":
+                columns[name] = column.array
+            else:
+                columns[name] = column.array.astype(np.float64)
+        stored = {name: column.stored for name, column in self.columns.items() if column.stored != "json"}
+        return Dump(
+            columns, dict(self.rows), dict(self.settings), dict(self.scalars), self.source, stored, list(self.remarks),
+            self.where, self.step,
+        )  # fmt: skip
+
+    def _mask(self, name: str) -> Array:
+        array = self.columns[name].array
+        if array.dtype == bool:
+            return array
+        self._refuse(name, ~((array == 0) | (array == 1)), "a mask is 0 or 1")
+        kept: Array = array != 0
+        return kept
+
+    def _ids(self, name: str, array: Array, mask: Array) -> Array:
+        if array.dtype == bool:
+            raise ColumnError(f"{self.where}: '{name}' holds True and False instead of whole numbers.", column=name)
+        if array.dtype.kind == "f":
+            with np.errstate(invalid="ignore"):
+                self._refuse(name, ~((np.abs(array) < 2**53) & (array == np.trunc(array))), "it must be a whole number")
+            array = array.astype(np.int64)
+        self._refuse(name, (array < 0) & mask, "a chosen token has no negative number")
+        return array
+
+    def _refuse(self, name: str, wrong: Array, rule: str) -> None:
+        if wrong.any():
+            row, token = (int(i) for i in np.argwhere(wrong)[0])
+            value = self.columns[name].array[row, token]
+            raise ColumnError(
+                f"{self.where}: '{name}' is {value} at row {row}, token {token}; {rule}.",
+                column=name,
+                row=row,
+                token=token,
+            )
+
+
+def unpadded(ids: Laid, mask: Array | None, where: str) -> tuple[list[list[int]], list[int]]:
+    """Prompts [B, P] without the slots their mask leaves out, and how many pads stood before each."""
+    if isinstance(ids, list):
+        return [[] if row is None else [int(i) for i in row.array] for row in ids], [0] * len(ids)
+    if ids.ndim != 2 or ids.array.dtype.kind not in "iu" or (mask is not None and mask.shape != ids.array.shape):
+        raise DataError(f"{where}: the prompts are not token ids [rows, tokens] that fit their mask.")
+    kept = np.ones(ids.array.shape, dtype=bool) if mask is None else mask.astype(bool)
+    pads = np.where(kept.any(axis=1), kept.argmax(axis=1), kept.shape[1]) if kept.shape[1] else np.zeros(len(kept))
+    return [row[keep].tolist() for row, keep in zip(ids.array, kept, strict=True)], [int(p) for p in pads]
+
+
+def from_json(value: Any) -> Any:
+    """A text that holds JSON, read; npz, safetensors and Parquet have nothing else to keep settings in."""
+    if isinstance(value, list) and value and all(one == value[0] for one in value):
+        value = value[0]
+    if not isinstance(value, str):
+        return value
+    try:
+        return json.loads(value)
+    except (ValueError, RecursionError):
+        return value
+
+
+def _whole(value: Any) -> bool:
+    if isinstance(value, int):
+        return abs(value) < 2**63
+    return isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 2**63

@@ -1,0 +1,318 @@
+"""A pickle read as data. Nothing it names is imported or called: its classes become inert records, its tensors views.
+
+Pickle is a program; this reads the few instructions that dumps of tensors, arrays, lists and dicts consist of and knows
+a closed table of names (the rebuilding of tensors and arrays). Any other name ends the reading with a sentence that
+says how to save the dump without it.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+import struct
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, ClassVar
+
+import numpy as np
+
+from mingce.errors import DataError, MingceError
+from mingce.importers.limits import Refused, allow_shape
+from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
+
+RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
+
+STORAGES = {
+    "FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
+    "LongStorage": "int64", "IntStorage": "int32", "ShortStorage": "int16", "CharStorage": "int8",
+    "ByteStorage": "uint8", "BoolStorage": "bool",
+}  # fmt: skip
+# classes of these packages may stand in a dump; they become records
+_PACKAGES = {"verl", "tensordict", "openrlhf", "slime", "miles", "omegaconf", "PIL", "uuid", "datetime", "pathlib"}
+_CLASSES = {"DataProto", "TensorDict", "Experience"}
+
+
+@dataclass
+class Named:
+    """A name the pickle refers to: never looked up, only compared."""
+
+    name: str
+
+
+@dataclass
+class Record:
+    """An object of a foreign class: what it was made of, nothing of what it does."""
+
+    name: str
+    args: tuple[Any, ...] = ()
+    state: Any = None
+
+
+@dataclass
+class Storage:
+    """A stretch of memory; `data` is fetched when a view of it is first read."""
+
+    dtype: str
+    size: int
+    fetch: Callable[[], bytes | memoryview]
+    _data: bytes | memoryview | None = field(default=None, repr=False)
+
+    @property
+    def data(self) -> bytes | memoryview:
+        if self._data is None:
+            self._data = self.fetch()
+        return self._data
+
+
+@dataclass
+class View:
+    """A tensor: a shape over a storage."""
+
+    storage: Storage
+    offset: int
+    shape: tuple[int, ...]
+    strides: tuple[int, ...] | None
+    dtype: str
+
+    def numbers(self, where: str, name: str) -> Numbers:
+        return from_bytes(
+            self.storage.data, self.dtype, self.shape, where=where, name=name, offset=self.offset, strides=self.strides
+        )
+
+
+@dataclass
+class ArrayShell:
+    """A numpy array, filled in by the BUILD that follows."""
+
+    value: Any = None
+
+
+@dataclass
+class TypeShell:
+    """A numpy dtype."""
+
+    code: str
+    order: str = "|"
+
+    @property
+    def dtype(self) -> np.dtype[Any]:
+        if self.order == ">" or self.code[:1] not in "fiubUS" or not self.code[1:].isdigit():
+            raise DataError(f"an array of dtype '{self.order}{self.code}' is not read")
+        return np.dtype(("<" if self.code[0] in "fiuU" else "") + self.code)
+
+
+def plain(value: Any, where: str, name: str) -> Any:
+    """A tensor or array as Numbers (object arrays as lists), a TensorDict as a dict; anything else as it is."""
+    if isinstance(value, View):
+        return value.numbers(where, name)
+    if isinstance(value, ArrayShell):
+        return value.value
+    if isinstance(value, Record) and isinstance(value.state, dict):
+        inner = value.state.get("_tensordict")
+        return inner if isinstance(inner, dict) else value.state
+    return value
+
+
+def _rebuild(storage: Any, offset: Any, size: Any, stride: Any, *_rest: Any) -> View:
+    if not isinstance(storage, Storage):
+        raise DataError("a tensor has no storage")
+    return View(storage, offset, tuple(size), tuple(stride), storage.dtype)
+
+
+def _consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
+    """tensordict's one storage for all columns: name → (dtype, shape, start, stop, pad) in bytes."""
+    found: dict[str, Any] = {}
+    for key, leaf in metadata["leaves"].items():
+        dtype, shape, start, _stop, _pad = leaf[:5]
+        dtype = str(dtype).removeprefix("torch.")
+        if dtype not in DTYPES or not isinstance(storage, View) or type(start) is not int or start < 0:
+            raise DataError(f"column '{key}' is stored in a way that is not read")
+        base = storage.storage
+        whole = Storage(dtype, 0, partial(_from, base, start))
+        found[key] = View(whole, 0, tuple(shape), None, dtype)
+    return found
+
+
+def _from(storage: Storage, start: int) -> memoryview:
+    return memoryview(storage.data)[start:]
+
+
+def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> ArrayShell:
+    return _filled(ArrayShell(), shape, dtype, order == "F", bytes(buffer))
+
+
+def _filled(shell: ArrayShell, shape: Any, dtype: Any, fortran: Any, data: Any) -> ArrayShell:
+    shape = tuple(shape)
+    cells = allow_shape("the pickle", "array", shape)
+    if dtype.code.startswith("O"):
+        if not isinstance(data, list) or len(data) != cells:
+            raise DataError("an array of objects has another number of entries than it declares")
+        shell.value = data
+        return shell
+    kind = dtype.dtype
+    if kind.itemsize == 0 or len(data) != cells * kind.itemsize:
+        raise DataError(f"an array of shape {list(shape)} has {len(data)} bytes")
+    array = np.frombuffer(data, dtype=kind).reshape(shape, order="F" if fortran else "C")
+    shell.value = array.tolist() if kind.kind in "US" else from_array(array, "the pickle", "array")
+    return shell
+
+
+def _scalar(dtype: Any, data: Any) -> Any:
+    return np.frombuffer(data, dtype=dtype.dtype, count=1)[0].item()
+
+
+def _latin(text: Any, coding: Any = "latin1") -> bytes:
+    if coding != "latin1":
+        raise DataError(f"bytes are written as {coding!r}")
+    return bytes(text.encode("latin1"))
+
+
+def _tensordict(_cls: Any, state: Any) -> Any:
+    return state["_tensordict"]
+
+
+def _load_storage(data: Any) -> Any:
+    from mingce.importers.torch_files import read_legacy
+
+    return read_legacy(bytes(data), "the pickle")
+
+
+_CALLS: dict[str, Callable[..., Any]] = {
+    "torch._utils._rebuild_tensor_v2": _rebuild,
+    "torch._utils._rebuild_tensor": _rebuild,
+    "torch._utils._rebuild_parameter": lambda data, *_: data,
+    "torch.Size": lambda size=(): tuple(size),
+    "torch.device": lambda *parts: ":".join(map(str, parts)),
+    "torch.storage._load_from_bytes": _load_storage,
+    "tensordict._reductions._make_td": _tensordict,
+    "tensordict._reductions._rebuild_tensordict_files_consolidated": _consolidated,
+    "collections.OrderedDict": lambda *_: {},
+    "collections.defaultdict": lambda *_: {},
+    "_codecs.encode": _latin,
+    "numpy.dtype": lambda code, *_: TypeShell(str(code)),
+    "numpy.core.multiarray._reconstruct": lambda *_: ArrayShell(),
+    "numpy._core.multiarray._reconstruct": lambda *_: ArrayShell(),
+    "numpy.core.multiarray.scalar": _scalar,
+    "numpy._core.multiarray.scalar": _scalar,
+    "numpy.core.numeric._frombuffer": _frombuffer,
+    "numpy._core.numeric._frombuffer": _frombuffer,
+    "copyreg._reconstructor": lambda cls, *_: Record(cls.name),
+}
+_VALUES = {"numpy.ndarray", "builtins.object", "builtins.list", "builtins.dict", "builtins.int", "builtins.float"}
+_VALUES |= {f"torch.{name}" for name in STORAGES} | {f"torch.{name}" for name in DTYPES}
+
+_OPCODES = (
+    "PROTO", "FRAME", "STOP", "MARK", "POP", "NONE", "NEWTRUE", "NEWFALSE", "BININT", "BININT1", "BININT2", "LONG1",
+    "LONG4", "BINFLOAT", "BINUNICODE", "SHORT_BINUNICODE", "BINUNICODE8", "BINBYTES", "SHORT_BINBYTES", "BINBYTES8",
+    "EMPTY_DICT", "EMPTY_LIST", "EMPTY_TUPLE", "TUPLE", "TUPLE1", "TUPLE2", "TUPLE3", "APPEND", "APPENDS", "BINPUT",
+    "LONG_BINPUT", "MEMOIZE", "BINGET", "LONG_BINGET", "GLOBAL", "STACK_GLOBAL", "BINPERSID",
+)  # fmt: skip
+
+
+# the standard library's unpickler in Python; its C twin may allocate what a pickle merely declares
+_Unpickler: Any = pickle._Unpickler
+
+
+class _Reader(_Unpickler):  # type: ignore[misc]
+    """The unpickler in Python with its table of instructions cut down to those that hold data."""
+
+    dispatch: ClassVar[dict[int, Any]] = {
+        op: _Unpickler.dispatch[op] for op in (getattr(pickle, n)[0] for n in _OPCODES)
+    }
+
+    def __init__(self, data: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None):
+        super().__init__(data)
+        self.where, self.storage, self.source = where, storage, data
+
+    def find_class(self, module: str, name: str) -> Named:
+        full = f"{module}.{name}"
+        known = full in _CALLS or full in _VALUES or name in _CLASSES
+        if not known and module.split(".")[0] not in _PACKAGES:
+            raise Refused(f"{self.where} wants to call {full!r:.100}, so it was not opened; {RESAVE}.")
+        return Named(full)
+
+    def persistent_load(self, pid: Any) -> Storage:
+        if self.storage is None:
+            raise DataError("it refers to data outside of the file")
+        return self.storage(pid)
+
+    def _reduce(self) -> None:
+        args = self.stack.pop()
+        self.stack[-1] = self._made(self.stack[-1], args)
+
+    def _newobj(self) -> None:
+        args = self.stack.pop()
+        self.stack[-1] = Record(self._name(self.stack[-1]), tuple(args))
+
+    def _build(self) -> None:
+        state = self.stack.pop()
+        made = self.stack[-1]
+        if isinstance(made, Record):
+            made.state = state
+        elif isinstance(made, ArrayShell):
+            _filled(made, *state[1:5])
+        elif isinstance(made, TypeShell):
+            made.order = state[1]
+        # the state of anything else (a hook table, a class) is of no use here
+
+    def _setitem(self) -> None:
+        value, key = self.stack.pop(), self.stack.pop()
+        self._put([key, value])
+
+    def _setitems(self) -> None:
+        self._put(self.pop_mark())
+
+    def _put(self, items: list[Any]) -> None:
+        target = self.stack[-1]
+        for key, value in zip(items[::2], items[1::2], strict=True):
+            if not isinstance(key, str | int | float | bytes | None):
+                key = repr(type(key))  # hashing a nested tuple of a stranger's may take for ever
+            if isinstance(target, dict):
+                target[key] = value
+
+    def _bytearray(self) -> None:
+        (length,) = struct.unpack("<Q", self.read(8))
+        data = self.read(min(length, len(self.source.getbuffer())))
+        if len(data) != length:
+            raise EOFError
+        self.append(bytes(data))
+
+    def _name(self, made: Any) -> str:
+        if not isinstance(made, Named):
+            raise DataError("it calls what is not a name")
+        return made.name
+
+    def _made(self, called: Any, args: Any) -> Any:
+        name = self._name(called)
+        if name in _CALLS:
+            return _CALLS[name](*args)
+        if name in _VALUES:
+            raise Refused(f"{self.where} wants to call {name!r}, so it was not opened; {RESAVE}.")
+        return Record(name, tuple(args))
+
+    dispatch[pickle.REDUCE[0]] = _reduce
+    dispatch[pickle.NEWOBJ[0]] = _newobj
+    dispatch[pickle.BUILD[0]] = _build
+    dispatch[pickle.SETITEM[0]] = _setitem
+    dispatch[pickle.SETITEMS[0]] = _setitems
+    dispatch[pickle.BYTEARRAY8[0]] = _bytearray
+
+
+_DAMAGE = (
+    pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError, AttributeError, OverflowError, struct.error,
+    MemoryError, RecursionError, AssertionError, ArithmeticError,
+)  # fmt: skip
+
+
+def read_pickle(stream: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None = None) -> Any:
+    """One pickle from the stream, as data. `storage` makes the storage that a persistent id names."""
+    try:
+        return _Reader(stream, where, storage).load()
+    except Refused:
+        raise
+    except MingceError as error:
+        raise DataError(f"{where} cannot be read: {error}; {RESAVE}.") from error
+    except _DAMAGE as error:
+        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
+        raise DataError(f"{where} is a damaged pickle or holds more than data ({reason}); {RESAVE}.") from error

@@ -1,0 +1,52 @@
+"""TRL's PPO: the tensors of PPOTrainer.train. Log-probs are +1.0 on pads; values are kept one slot further."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mingce.errors import ColumnError
+from mingce.importers.aliases import TOKENS
+from mingce.importers.draft import Draft, lay, unpadded
+from mingce.importers.numbers import Numbers
+from mingce.importers.pickles import plain
+
+
+def recognises(data: Any) -> bool:
+    return isinstance(data, dict) and "responses" in data and ("padding_mask" in data or "queries" in data)
+
+
+def read(data: dict[str, Any], where: str) -> Draft:
+    draft = Draft(where, "trl")
+    responses = lay(data["responses"], where, "responses")
+    if not isinstance(responses, Numbers) or responses.ndim != 2:
+        raise ColumnError(f"{where} has no 'responses' [rows, tokens].", column="responses")
+    rows = len(responses)
+    draft.put("token_ids", responses)
+    draft.put_settings(plain(data.get("settings"), where, "settings"))
+    draft.put_settings({"step": plain(data.get("step"), where, "step")})
+    draft.put_scalars(plain(data.get("scalars"), where, "scalars"))
+    for key, name in (("padding_mask", "response_mask"), ("padding_mask_p1", "value_mask")):
+        mask = lay(data.get(key), where, key)
+        if isinstance(mask, Numbers):
+            draft.put(name, Numbers(mask.array == 0, "bool"))
+    for key, value in data.items():
+        known = TOKENS.get(key)
+        if known is None or known in draft.columns or key == "queries":
+            continue
+        laid = lay(value, where, key)
+        if isinstance(laid, Numbers) and laid.ndim == 2:
+            draft.put(known, laid)
+    scores = lay(data.get("scores"), where, "scores")
+    if isinstance(scores, Numbers) and scores.ndim == 1:
+        draft.put_row("outcome", scores, rows)
+    queries = lay(data.get("queries"), where, "queries")
+    if isinstance(queries, Numbers) and queries.ndim == 2:
+        pad = draft.settings.get("pad_id")
+        ids, pads = unpadded(queries, None if pad is None else queries.array != pad, where)
+        draft.put_row("prompt_ids", ids, rows)
+        if pad is not None:
+            draft.put_row("left_pad", pads, rows)
+    for name in ("rank", "group", "uid", "minibatch", "micro_batch", "epoch", "finish_reason", "final_values"):
+        if name in data:
+            draft.put_row(name, data[name], rows)
+    return draft

@@ -1,0 +1,257 @@
+"""The audit of log-probs: each planted bug gets its one name, a clean batch none."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import pytest
+from audit_toys import findings, named, rounded, toy
+
+from mingce.audit.dump import Dump
+
+OLD, DRAWN, REF, NEW = "old_log_probs", "rollout_log_probs", "ref_log_probs", "new_log_probs"
+SEEDS = (0, 1, 2)
+Plant = Callable[[int], Dump]
+
+
+def random(seed: int) -> np.random.Generator:
+    return np.random.default_rng(1000 + seed)
+
+
+def lengths(dump: Dump) -> np.ndarray:
+    return dump.columns["attention_mask"].sum(axis=1)
+
+
+def without(plant: Plant, *names: str) -> Plant:
+    def make(seed: int) -> Dump:
+        dump = plant(seed)
+        for name in names:
+            del dump.columns[name]
+        return dump
+
+    return make
+
+
+def shift(name: str, by: int, **kinds: object) -> Plant:
+    def make(seed: int) -> Dump:
+        dump = toy(seed, **kinds)  # type: ignore[arg-type]
+        dump.columns[name] = np.roll(dump.columns[name], by, axis=1)
+        return dump
+
+    return make
+
+
+def blocks(order: Sequence[int], name: str = OLD, by_length: bool = False, **kinds: object) -> Plant:
+    def make(seed: int) -> Dump:
+        dump = toy(seed, **kinds)  # type: ignore[arg-type]
+        column = dump.columns[name]
+        for row, length in zip(column, lengths(dump), strict=True):
+            size = (length if by_length else len(row)) // len(order)
+            row[: size * len(order)] = np.concatenate([row[at * size : (at + 1) * size].copy() for at in order])
+        return dump
+
+    return make
+
+
+def own_order(seed: int) -> Dump:
+    """Every row with an order of blocks of its own."""
+    dump = toy(seed, width=128)
+    for row, length in zip(dump.columns[OLD], lengths(dump), strict=True):
+        size, order = length // 4, random(seed + length).permutation(4)
+        order = order if (order != np.arange(4)).any() else order[::-1]
+        row[: size * 4] = np.concatenate([row[at * size : (at + 1) * size].copy() for at in order])
+    return dump
+
+
+def other_rows(seed: int) -> Dump:
+    dump = toy(seed)
+    dump.columns[OLD] = np.roll(dump.columns[OLD], 1, axis=0)
+    return dump
+
+
+def drift(share: float, one_later: bool) -> Plant:
+    def make(seed: int) -> Dump:
+        dump, rng = toy(seed), random(seed)
+        for row, length in zip(dump.columns[DRAWN], lengths(dump), strict=True):
+            if rng.random() < share and length >= 16:
+                start = rng.integers(4, length - 8)
+                rest = row[start:length]
+                row[start:length] = np.roll(rest, 1) if one_later else rng.permutation(rest)
+        return dump
+
+    return make
+
+
+def zero_tail(seed: int) -> Dump:
+    dump = toy(seed)
+    for row, length in list(zip(dump.columns[DRAWN], lengths(dump), strict=True))[::3]:
+        row[length - random(seed).integers(3, 8) :] = 0
+    return dump
+
+
+def seen_padding(seed: int) -> Dump:
+    dump = toy(seed)
+    noise = 0.03 * np.array(dump.rows["left_pad"])[:, None] * random(seed).normal(size=dump.mask.shape)
+    dump.columns[OLD] = np.where(dump.mask, np.minimum(dump.columns[OLD] + noise, 0), 0).astype(np.float32)
+    return dump
+
+
+def first_batch(seed: int, noise: float = 0.0, by: int = 0, temperature: float = 1.0) -> Dump:
+    """A quarter of the rows is the first mini-batch, where new log-probs should be the old ones."""
+    dump = toy(seed)
+    dump.rows |= {"minibatch": [row // 12 for row in range(48)], "epoch": [0] * 48}
+    first = toy(seed, trainer=temperature, sample=1.0).columns[OLD][:12]
+    wrong = np.minimum(first + noise * random(seed).normal(size=first.shape), 0) * dump.mask[:12]
+    dump.columns[NEW][:12] = np.roll(wrong, by, axis=1)
+    return dump
+
+
+def idle(seed: int) -> Dump:
+    dump = toy(seed, stale=0.15)
+    dump.columns[NEW] = dump.columns[OLD].copy()
+    return dump
+
+
+def weighted(top: str, bottom: str, cut: float = 2.0) -> Plant:
+    def make(seed: int) -> Dump:
+        dump = toy(seed, stale=0.1)
+        weight = np.minimum(np.exp(dump.columns[top] - dump.columns[bottom]), cut)
+        dump.columns["importance_weights"] = np.where(dump.mask, weight, 0).astype(np.float32)
+        return dump
+
+    return make
+
+
+def reference(step: int, away: float) -> Plant:
+    def make(seed: int) -> Dump:
+        dump = toy(seed)
+        moved = dump.columns[OLD] - away * np.abs(random(seed).normal(size=dump.mask.shape))
+        dump.columns[REF] = np.where(dump.mask, moved, 0).astype(np.float32)
+        dump.settings["step"] = step
+        return dump
+
+    return make
+
+
+ZIGZAG = [0, 2, 3, 1]
+PLANTS: dict[str, tuple[int, Plant]] = {
+    "rollout raw": (2, lambda seed: toy(seed, sample=0.7, rollout=1.0)),
+    "rollout raw, hot": (2, lambda seed: toy(seed, sample=1.3, rollout=1.0)),
+    "trainer at 1": (2, lambda seed: toy(seed, sample=0.7, trainer=1.0)),
+    "trainer at 1, no entropy": (2, without(lambda seed: toy(seed, sample=0.7, trainer=1.0), "entropy")),
+    "trainer at 1, bf16": (2, lambda seed: rounded(toy(seed, sample=0.7, trainer=1.0))),
+    "both at 1": (2, lambda seed: toy(seed, sample=0.7, trainer=1.0, rollout=1.0)),
+    "both at 1, hot": (2, lambda seed: toy(seed, sample=1.3, trainer=1.0, rollout=1.0)),
+    "top-p": (14, lambda seed: toy(seed, top_p=0.9)),
+    "top-p, bf16": (14, lambda seed: rounded(toy(seed, top_p=0.9))),
+    "top-p, no rollout": (14, without(lambda seed: toy(seed, top_p=0.9), DRAWN)),
+    "stale": (6, lambda seed: toy(seed, stale=0.15)),
+    "very stale": (6, lambda seed: toy(seed, stale=0.4)),
+    "dropout": (41, lambda seed: toy(seed, noise=0.3)),
+    "shift +1": (18, shift(OLD, 1)),
+    "shift −1, holes": (18, shift(OLD, -1, holes=True)),
+    "rollout shifted": (18, shift(DRAWN, 1)),
+    "shift of short rows": (18, shift(OLD, 1, rows=60, width=12)),
+    "shift of stale": (18, shift(OLD, 1, stale=0.1)),
+    "shift, no rollout": (18, without(shift(OLD, 1), DRAWN)),
+    "reference shifted": (18, shift(REF, 1)),
+    "zigzag": (40, blocks(ZIGZAG)),
+    "zigzag back": (40, blocks(np.argsort(ZIGZAG).tolist())),
+    "zigzag of 8": (40, blocks([0, 7, 1, 6, 2, 5, 3, 4])),
+    "zigzag of the length": (40, blocks(ZIGZAG, by_length=True)),
+    "zigzag of the rollout, holes": (40, blocks(ZIGZAG, DRAWN, holes=True)),
+    "halves": (40, blocks([1, 0])),
+    "two blocks swapped": (40, blocks([0, 1, 5, 3, 4, 2, 6, 7])),
+    "each row its own order": (40, own_order),
+    "other rows": (40, other_rows),
+    "retokenised": (12, drift(0.5, one_later=True)),
+    "retokenised, all rows": (12, drift(1.0, one_later=True)),
+    "retokenised, few rows": (12, drift(0.2, one_later=True)),
+    "retokenised beyond repair": (12, drift(0.5, one_later=False)),
+    "zero tail": (12, zero_tail),
+    "padding seen": (13, seen_padding),
+    "first ratio, noise": (17, lambda seed: first_batch(seed, noise=0.1)),
+    "first ratio, shift": (17, lambda seed: first_batch(seed, by=1)),
+    "first ratio, temperature": (17, lambda seed: first_batch(seed, temperature=0.7)),
+    "idle clip": (20, idle),
+    "weight of the new": (39, weighted(NEW, DRAWN)),
+    "weight upside down": (39, weighted(DRAWN, OLD, cut=1e9)),
+    "reference follows": (22, reference(5, 0.0)),
+    "reference is another": (22, reference(0, 1.0)),
+}  # fmt: skip
+
+CLEAN: dict[str, Plant] = {
+    "plain": toy,
+    "exact": lambda seed: toy(seed, noise=0.0),
+    "bf16": lambda seed: rounded(toy(seed)),
+    "holes": lambda seed: toy(seed, holes=True),
+    "tiny": lambda seed: toy(seed, rows=8, width=5),
+    "few long rows": lambda seed: toy(seed, rows=3, width=200),
+    "one row": lambda seed: toy(seed, rows=1, width=40),
+    "cold": lambda seed: toy(seed, sample=0.25),
+    "hot, bf16": lambda seed: rounded(toy(seed, sample=1.3)),
+    "first batch": first_batch,
+    "first batch, numerics": lambda seed: first_batch(seed, noise=0.003),
+    "weights": weighted(OLD, DRAWN),
+    "reference at step 0": reference(0, 0.0),
+}
+
+
+@pytest.mark.parametrize("name", PLANTS)
+def test_a_planted_bug_gets_its_one_name(name: str) -> None:
+    number, plant = PLANTS[name]
+    for seed in SEEDS:
+        found = named(plant(seed))
+        assert [number in finding.named for finding in found] == [True], (
+            seed,
+            [(f.fault.code, f.named) for f in found],
+        )
+
+
+@pytest.mark.parametrize("name", CLEAN)
+def test_a_clean_batch_gets_none(name: str) -> None:
+    for seed in range(8):
+        assert [finding.fault.code for finding in named(CLEAN[name](seed))] == [], seed
+
+
+def test_a_large_clean_batch_gets_none() -> None:
+    assert not named(toy(0, rows=128, width=512))
+
+
+def test_one_outlier_decides_nothing() -> None:
+    dump = toy(0)
+    dump.columns[DRAWN][0, 3] = -40.0
+    dump.columns[OLD][1, 3] = -40.0
+    assert not named(dump)
+
+
+def test_the_shift_is_told_with_its_size_and_column() -> None:
+    (finding,) = named(shift(OLD, 1)(0))
+    assert (finding.column, finding.values["shift"]) == (OLD, 1)
+    (finding,) = named(shift(DRAWN, 1)(0))
+    assert (finding.column, finding.values["shift"]) == (DRAWN, 1)
+
+
+def test_the_blocks_are_told_by_where_they_belong() -> None:
+    (finding,) = named(blocks([1, 0])(0))
+    assert finding.values["what"] == "blocks of the row changed places ([0:32]←32, [32:64]←0…)"
+
+
+def test_a_version_behind_the_learner_names_stale_weights_alone() -> None:
+    dump = toy(0, stale=0.15)
+    dump.columns["weight_versions"] = np.full(dump.mask.shape, 3)
+    dump.settings["learner_version"] = 4
+    assert [finding.named for finding in named(dump)] == [(6,)]
+
+
+def test_settings_tell_truncation_from_temperature() -> None:
+    dump = toy(0, top_p=0.9, rollout=1.0)
+    dump.settings |= {"temperature": 1.0, "top_p": 0.9}
+    assert [finding.named for finding in named(dump)] == [(14,)]
+
+
+def test_engine_noise_is_a_note_with_its_size() -> None:
+    (note,) = (finding for finding in findings(toy(0)) if finding.fault.code == "engine-noise")
+    assert note.level == "note"
+    assert 0 < note.values["size"] < note.values["p95"] < note.values["largest"]
