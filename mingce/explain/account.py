@@ -1,0 +1,330 @@
+"""One token's account with its own numbers: recomputed in float64 by the twins and held against what the ledger says.
+
+`account(rollout, t, "engineer", "zh")` takes a rollout as the page gets it (mingce.view.api.Api.rollout) and gives a
+list of {id, title, formula, substituted, meaning, recorded, computed, agrees}. Where ledger and twin agree the ledger's
+number is shown; where they do not, the twin's is, and `agrees` is False.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from mingce.algorithms import reference
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section
+
+TOLERANCE = 2e-5
+SMALL = 0.0005
+STATE_END = 12
+_RESULTS = {  # which number a section arrives at, and the column that records it
+    "kl": ("kl", "kl"),
+    "reward": ("reward", "rewards"),
+    "delta": ("delta", "deltas"),
+    "advantage": ("advantage", "advantages"),
+    "return": ("return", "returns"),
+    "whitening": ("whitened", "whitened_advantages"),
+    "ratio": ("ratio", "ratio"),
+    "policy": ("policy_loss", "policy_loss"),
+    "value_loss": ("value_loss", "value_loss"),
+}
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_OPERATORS = "+−·/"
+_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
+Values = dict[str, Any]
+
+
+def account(rollout: Mapping[str, Any], t: int, level: str, lang: str) -> list[dict[str, Any]]:
+    """The account of token t at one of LEVELS in zh or en."""
+    assert level in LEVELS, level
+    assert lang in ("zh", "en"), lang
+    values, recorded = token_values(rollout, t)
+    which, language = LEVELS.index(level), 0 if lang == "zh" else 1
+    found = []
+    for section in SECTIONS:
+        if not _shown(section, rollout, values):
+            continue
+        name, column = _RESULTS.get(section.id, ("", ""))
+        here = recorded.get(column)
+        words = section.words[which][language]
+        case = section.cases.get(case_of(section.case_of, rollout, t, values) or "")
+        if case:
+            words += (" " if lang == "en" else "") + case[language]
+        found.append(
+            {
+                "id": section.id,
+                "title": section.title[language],
+                "formula": section.formula,
+                "substituted": substituted(section.numbers, values, formula=True),
+                "meaning": substituted(words, values, plain=level == "child"),
+                "recorded": here,
+                "computed": values.get(f"computed_{name}", values.get(name)) if name else None,
+                "agrees": values.get(f"agrees_{name}", True) if name else True,
+            }
+        )
+    return found
+
+
+def _shown(section: Section, rollout: Mapping[str, Any], values: Values) -> bool:
+    if (section.id == "not_chosen") != (not values["chosen"]):
+        return False
+    settings = rollout["settings"]
+    if section.estimators is not None and settings.get("estimator") not in section.estimators:
+        return False
+    if section.losses is not None and (settings.get("policy_loss") or "ppo") not in section.losses:
+        return False
+    return all(values.get(name) is not None for name in section.needs) and all(
+        values.get(name) is None for name in section.lacks
+    )
+
+
+def case_of(rule: str | None, rollout: Mapping[str, Any], t: int, values: Values) -> str | None:
+    """Which of a section's cases this token is."""
+    columns = rollout["columns"]
+    if rule is None:
+        return None
+    if rule == "end":
+        if values["next_token"] is not None:
+            return "inside"
+        return "bootstrapped" if rollout.get("bootstrap") else "ended"
+    if rule == "policy":
+        return "dual" if _at(columns, "dual_clipped", t) else "clipped" if _at(columns, "clipped", t) else "free"
+    if rule == "value":
+        return "clipped" if _at(columns, "value_clipped", t) else "free"
+    if rule == "ratio":
+        gap = values["ratio"] - 1
+        return "same" if abs(gap) < SMALL else "up" if gap > 0 else "down"
+    number = values[rule]
+    return "zero" if abs(number) < SMALL else "positive" if number > 0 else "negative"
+
+
+# ── the numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def token_values(rollout: Mapping[str, Any], t: int) -> tuple[Values, dict[str, float | None]]:
+    """What stands for each placeholder at token t (None where it is not known), and what the ledger records."""
+    columns, settings, whitening = rollout["columns"], rollout["settings"], rollout.get("whitening") or {}
+    mask = columns["response_mask"]
+    slots = reference.chosen(mask)
+    texts = _glyph_texts(rollout["tokens"])
+    recorded = {name: _at(columns, name, t) for name in columns}
+    values: Values = {"t": t, "T": len(mask), "chosen": t in slots, "token": texts[t], "next_token": None}
+    before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:t])
+    values["state_end"] = before[-STATE_END:].replace("\n", "↵")
+    if t not in slots:
+        return values, recorded
+    place = slots.index(t)
+    following = slots[place + 1] if place + 1 < len(slots) else None
+    values |= {name: settings.get(name) for name in _SETTINGS}
+    values |= {name: recorded.get(column) for name, column in _INPUTS.items()}
+    values |= {
+        "chosen_left": len(slots) - place - 1,
+        "next_token": None if following is None else texts[following],
+        "uid": rollout.get("uid"),
+        "bootstrap": rollout.get("bootstrap", 0.0),
+        "mean": whitening.get("mean"),
+        "count": whitening.get("count"),
+    }
+    _kl_and_reward(values, settings)
+    _credit(values, rollout, t, following)
+    if recorded.get("whitened_advantages") is not None and whitening:
+        spread = math.sqrt(whitening["variance"] + whitening["epsilon"])
+        raw = recorded["advantages"]
+        if raw is not None:
+            values["std"] = spread
+            values["whitened"] = (raw - whitening["mean"]) / spread if whitening["variance"] > 0 else 0.0
+    used = recorded.get("whitened_advantages")
+    values["used"] = recorded.get("advantages") if used is None else used
+    _losses(values, settings)
+    for name, column in _RESULTS.values():
+        _settle(values, name, recorded.get(column))
+    return values, recorded
+
+
+_SETTINGS = (
+    "beta", "gamma", "lam", "n", "k", "kl_estimator", "clip_low", "clip_high", "dual_clip", "value_clip",
+)  # fmt: skip
+_INPUTS = {
+    "score": "scores",
+    "value": "values",
+    "entropy": "entropy",
+    "rollout_log_prob": "rollout_log_probs",
+    "old_log_prob": "old_log_probs",
+    "ref_log_prob": "ref_log_probs",
+    "new_log_prob": "new_log_probs",
+    "new_value": "new_values",
+    "kl": "kl",
+    "reward": "rewards",
+}
+
+
+def _kl_and_reward(values: Values, settings: Mapping[str, Any]) -> None:
+    old, ref = values["old_log_prob"], values["ref_log_prob"]
+    if values["kl"] is not None and old is not None and ref is not None and settings.get("kl_estimator"):
+        values["computed_kl"] = reference.kl_penalty(old, ref, settings["kl_estimator"], settings.get("kl_clamp"))
+    if values["score"] is not None and values["reward"] is not None:
+        kl, beta = values["kl"], values["beta"]
+        if kl is not None and beta is not None:
+            values["computed_reward"] = reference.kl_rewards([[values["score"]]], [[kl]], [[1]], beta)[0][0]
+        elif kl is None:
+            values["computed_reward"] = values["score"]
+
+
+def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int | None) -> None:
+    """δ, A, R and what they are made of, by the estimator's twin over the whole row or group."""
+    columns, settings = rollout["columns"], rollout["settings"]
+    mask = columns["response_mask"]
+    gamma, lam, name = settings.get("gamma"), settings.get("lam"), settings.get("estimator")
+    rewards, critic = _filled(columns.get("rewards")), _filled(columns.get("values"))
+    if rewards is None:
+        return
+    after = float(rollout.get("bootstrap") or 0.0)
+    values["own"] = values["total"] = math.fsum(rewards[s] for s in reference.chosen(mask))
+    if gamma is not None and lam is not None:
+        values["gamma_lam"] = gamma * lam
+    if critic is not None and gamma is not None:
+        values["next_value"] = after if following is None else critic[following]
+        twins: dict[str, Callable[[], reference.Credit]] = {
+            "gae": lambda: reference.gae([rewards], [critic], [mask], gamma, lam, [after]),
+            "monte_carlo": lambda: reference.monte_carlo([rewards], [critic], [mask], gamma, [after]),
+            "td0": lambda: reference.td0([rewards], [critic], [mask], gamma, [after]),
+            "n_step": lambda: reference.n_step([rewards], [critic], [mask], gamma, settings["n"], [after]),
+        }
+        values["delta"] = reference.td0([rewards], [critic], [mask], gamma, [after]).deltas[0][t]
+        if name in twins and (name != "gae" or lam is not None) and (name != "n_step" or settings.get("n")):
+            credit = twins[name]()
+            values["advantage"], values["return"] = credit.advantages[0][t], credit.returns[0][t]
+            values["next_advantage"] = 0.0 if following is None else credit.advantages[0][following]
+            return
+    if name == "reinforce_plus_plus" and gamma is not None:
+        values["advantage"] = reference.reinforce_plus_plus([rewards], [mask], gamma)[0][t]
+    elif name in ("uniform", "last_k", "attention"):
+        _shared(values, columns, settings, rewards, t)
+    elif name in ("grpo", "dr_grpo", "rloo"):
+        _grouped(values, rollout, t)
+
+
+def _shared(
+    values: Values, columns: Mapping[str, Any], settings: Mapping[str, Any], rewards: Sequence[float], t: int
+) -> None:
+    mask = columns["response_mask"]
+    weights = _filled(columns.get("attention_weights"))
+    if settings["estimator"] == "last_k" and settings.get("k"):
+        values["advantage"] = reference.last_k([rewards], [mask], settings["k"])[0][t]
+    elif settings["estimator"] == "attention" and weights is not None:
+        values["advantage"] = reference.attention([rewards], [mask], [weights])[0][t]
+    elif settings["estimator"] == "uniform":
+        values["advantage"] = reference.uniform([rewards], [mask])[0][t]
+    ones = [1.0 / len(reference.chosen(mask))] * len(mask)
+    if values.get("advantage") is not None:
+        values["share"] = values["advantage"] / values["own"] if values["own"] else ones[t]
+
+
+def _grouped(values: Values, rollout: Mapping[str, Any], t: int) -> None:
+    """Against the samples of the same prompt; not known where some of them were left out."""
+    siblings = rollout.get("siblings") or []
+    if rollout.get("siblings_left_out") or any(sibling.get("rewards") is None for sibling in siblings):
+        return
+    rows = [_filled(sibling["rewards"]) or [] for sibling in siblings]
+    masks = [sibling["response_mask"] for sibling in siblings]
+    group = [0] * len(rows)
+    own = next((b for b, sibling in enumerate(siblings) if sibling["row"] == rollout["row"]), None)
+    if own is None:
+        return
+    twin = {"grpo": reference.grpo, "dr_grpo": reference.dr_grpo, "rloo": reference.rloo}
+    values["advantage"] = twin[rollout["settings"]["estimator"]](rows, masks, group)[own][t]
+    totals = [math.fsum(r for r, m in zip(row, mask, strict=True) if m) for row, mask in zip(rows, masks, strict=True)]
+    values["group_size"] = len(totals)
+    values["group_mean"] = math.fsum(totals) / len(totals)
+    if len(totals) > 1:
+        squares = math.fsum((total - values["group_mean"]) ** 2 for total in totals)
+        values["group_std"] = math.sqrt(squares / (len(totals) - 1))
+        values["others_mean"] = (math.fsum(totals) - totals[own]) / (len(totals) - 1)
+
+
+def _losses(values: Values, settings: Mapping[str, Any]) -> None:
+    old, new, used = values["old_log_prob"], values["new_log_prob"], values["used"]
+    low, high = values["clip_low"], values["clip_high"]
+    if old is not None and new is not None:
+        values["log_ratio"] = new - old
+        values["ratio"] = reference.policy_term(old, new, 0.0).ratio
+        if used is not None and settings.get("policy_loss") == "cpi":
+            values["policy_loss"] = reference.cpi_term(old, new, used)
+        elif used is not None and low is not None and high is not None:
+            values["policy_loss"] = reference.policy_term(old, new, used, low, high, settings.get("dual_clip")).loss
+            values["low_bound"], values["high_bound"] = 1 - low, 1 + high
+            values["clipped_ratio"] = min(max(values["ratio"], 1 - low), 1 + high)
+            values["plain_term"] = values["ratio"] * used
+            values["clipped_term"] = values["clipped_ratio"] * used
+    guess, target, value, reach = values["new_value"], values.get("return"), values["value"], values["value_clip"]
+    if guess is not None and target is not None and value is not None:
+        values["value_loss"] = reference.value_term(guess, target, value, reach).loss
+        values["plain_square"] = (guess - target) ** 2
+        if reach is not None:
+            values["near_value"] = min(max(guess, value - reach), value + reach)
+            values["clipped_square"] = (values["near_value"] - target) ** 2
+
+
+def _settle(values: Values, name: str, recorded: float | None) -> None:
+    """The ledger's number where the twin agrees with it, the twin's otherwise."""
+    computed = values.get(f"computed_{name}", values.get(name))
+    values[f"computed_{name}"] = computed
+    if computed is None or recorded is None:
+        values[name] = recorded if computed is None else computed
+        return
+    agrees = abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))
+    values[f"agrees_{name}"] = agrees
+    values[name] = recorded if agrees else computed
+
+
+def _filled(column: Sequence[float | None] | None) -> list[float] | None:
+    return None if column is None else [0.0 if x is None else x for x in column]
+
+
+def _at(columns: Mapping[str, Any], name: str, t: int) -> float | None:
+    column = columns.get(name)
+    found: float | None = None if column is None else column[t]
+    return found
+
+
+def _glyph_texts(tokens: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Every token's text; the pieces of one character all read as that character."""
+    by_glyph: dict[int, str] = {}
+    for token in tokens:
+        by_glyph[token["glyph"]] = by_glyph.get(token["glyph"], "") + token["text"]
+    return [by_glyph[token["glyph"]].replace("\n", "↵") for token in tokens]
+
+
+# ── writing them ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def substituted(template: str, values: Values, *, formula: bool = False, plain: bool = False) -> str:
+    """The template with its values; in a formula a negative number after an operator stands in parentheses.
+
+    `plain` spares the reader powers of ten: what is very small reads 0.
+    """
+
+    def put(found: re.Match[str]) -> str:
+        if found[1] not in values:
+            return found[0]
+        value = values[found[1]]
+        text = value if isinstance(value, str) else shown(value, powers=not plain)
+        before = template[: found.start()].rstrip()
+        if formula and text.startswith("−") and before and before[-1] in _OPERATORS:
+            return f"({text})"
+        return text
+
+    return _PLACEHOLDER.sub(put, template)
+
+
+def shown(value: float | None, powers: bool = True) -> str:
+    """A number as people read it: four decimals, never −0; very small ones with their power of ten."""
+    if value is None:
+        return "—"
+    if isinstance(value, int):
+        return str(value).replace("-", "−")
+    if powers and 0 < abs(value) < 0.001:
+        digits, power = f"{value:.2e}".split("e")
+        return f"{digits.replace('-', '−')}×10{str(int(power)).translate(_SUPERSCRIPT)}"
+    return (f"{round(value, 4) + 0.0:.4f}".rstrip("0").rstrip(".")).replace("-", "−")

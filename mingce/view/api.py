@@ -1,0 +1,218 @@
+"""What the page may ask for, as values that JSON holds. The server and the single-file export take it from here."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from pathlib import Path
+from threading import Lock
+from typing import Any
+
+from mingce.errors import RunError
+from mingce.view import summary
+from mingce.view.library import Library
+from mingce.view.rollout import PromptIndex, rollout, through
+from mingce.view.source import Source
+
+POINTS = 2000
+SPARK = 60
+SCORE = "critic/score/mean"
+_GROUPS = (
+    "score",
+    "val",
+    "critic",
+    "actor",
+    "rollout",
+    "response_length",
+    "prompt_length",
+    "audit",
+    "timing_s",
+    "perf",
+)
+
+
+class Api:
+    """The answers. Every method may be called from any thread."""
+
+    def __init__(self, library: Library):
+        self.library = library
+        self._whitening: dict[tuple[str, int], tuple[object, dict[str, Any] | None]] = {}
+        self._audits: dict[tuple[str, int], tuple[object, dict[str, Any]]] = {}
+        self._prompts: dict[str, PromptIndex] = {}
+        self._lock = Lock()
+
+    def runs(self) -> list[dict[str, Any]]:
+        """All runs, the newest first."""
+        return [self._run_line(source) for source in self.library.sources()]
+
+    def _run_line(self, source: Source) -> dict[str, Any]:
+        metrics, config = source.metrics(), source.config()
+        scores = [number(line[SCORE]) for line in metrics if SCORE in line]
+        return {
+            "id": source.id,
+            "name": source.name,
+            "path": str(source.path),
+            "kind": source.kind,
+            "status": source.status(),
+            "message": source.message(),
+            "steps": int(metrics[-1]["step"]) if metrics else 0,
+            "total_steps": source.total_steps(),
+            "last_score": scores[-1] if scores else None,
+            "spark": [scores[k] for k in thinned(len(scores), SPARK)],
+            "estimator": config.get("estimator"),
+            "lang": config.get("lang"),
+            "updated": source.updated(),
+        }
+
+    def run(self, source_id: str) -> dict[str, Any]:
+        """A run's settings, its numbers over the steps, and what could not be read."""
+        source = self.library.source(source_id)
+        metrics, ledger_steps = source.metrics(), source.ledger_steps()
+        kept = thinned(len(metrics), POINTS)
+        lines = [metrics[k] for k in kept]
+        names = list(dict.fromkeys(name for line in metrics for name in line if name != "step"))
+        line = self._run_line(source)
+        return {key: line[key] for key in ("id", "name", "path", "kind", "status", "message", "total_steps")} | {
+            "config": {key: plain(value) for key, value in source.config().items()},
+            "steps": [int(line["step"]) for line in lines],
+            "every": kept[1] - kept[0] if len(kept) > 1 else 1,
+            "series": {name: [number(line.get(name)) for line in lines] for name in names},
+            "metrics": [metric_meaning(name) for name in names],
+            "ledger_steps": ledger_steps,
+            "damaged": [damage._asdict() for damage in source.damaged()],
+            "events": source.events(),
+        }
+
+    def step(self, source_id: str, step: int, search: str = "") -> dict[str, Any]:
+        """A step's rollouts and how its numbers are spread."""
+        source = self.library.source(source_id)
+        source.expect(step)
+        table = summary.step_table(source, step, search)
+        return {
+            "step": step,
+            "rollouts": [{key: plain(value) for key, value in entry.items()} for entry in table],
+            "shown": len(table),
+            "total": source.size(step),
+            "histograms": summary.histograms(source, step),
+            "groups": summary.groups(table),
+            "settings": plain(source.settings(step)),
+            "whitening": self._moments(source, step),
+        }
+
+    def rollout(self, source_id: str, step: int, row: int) -> dict[str, Any]:
+        """Everything about one rollout."""
+        source = self.library.source(source_id)
+        source.expect(step)
+        found = rollout(source, step, row, self._moments(source, step))
+        return found | {"settings": plain(found["settings"]), "info": plain(found["info"])}
+
+    def through(
+        self, source_id: str, step: int | None = None, row: int | None = None, prompt: str | None = None
+    ) -> dict[str, Any]:
+        """The answers to one prompt over the steps, or, when none is named, the prompts that recur."""
+        source = self.library.source(source_id)
+        with self._lock:
+            index = self._prompts.setdefault(source.id, PromptIndex(source))
+            if prompt is None and step is None:
+                return {"prompts": index.recurring()}
+            if prompt is None:
+                assert step is not None
+                source.expect(step)
+                prompt = source.rollouts(step, [row or 0], ["prompt"])[0].get("prompt") or ""
+            places = index.places(prompt)
+        return through(source, prompt, places)
+
+    def audit(self, source_id: str, step: int | None = None) -> dict[str, Any]:
+        """What independent code says about one step."""
+        from mingce.audit.audit import audit
+        from mingce.audit.written import as_json
+
+        source = self.library.source(source_id)
+        steps = source.ledger_steps()
+        if step is None:
+            if not steps:
+                raise RunError(f"{source.name} has no ledger to audit")
+            step = steps[-1]
+        source.expect(step)
+        key, stamp = (source.id, step), source.stamp(step)
+        with self._lock:  # one at a time: an audit holds a whole step in memory
+            if key not in self._audits or self._audits[key][0] != stamp:
+                self._audits[key] = stamp, as_json(audit(source.dump(step))) | {"step": step}
+            return self._audits[key][1]
+
+    def progress(self, source_id: str) -> dict[str, Any]:
+        """How far a run is, cheap enough to be asked every second."""
+        source = self.library.source(source_id)
+        return {"status": source.status(), "step": source.last_step()}
+
+    def _moments(self, source: Source, step: int) -> dict[str, Any] | None:
+        key, stamp = (source.id, step), source.stamp(step)
+        known = self._whitening.get(key)
+        if known is None or known[0] != stamp:
+            known = self._whitening[key] = stamp, summary.whitening(source, step)
+        return known[1]
+
+
+@cache
+def texts() -> dict[str, Any]:
+    """Everything the page says about columns, settings and a token's account."""
+    from mingce.columns import COLUMNS, SETTINGS
+    from mingce.explain.account_texts import sections
+
+    fields = ("name", "symbol", "alignment", "formula", "zh", "en", "long_zh", "long_en")
+    return {
+        "columns": [{name: getattr(column, name) for name in fields} for column in COLUMNS.values()],
+        "settings": [
+            {"symbol": s.symbol, "name": s.name, "zh": s.zh, "en": s.en} for s in SETTINGS.values()
+        ],
+        "account": sections(),
+    }  # fmt: skip
+
+
+@cache
+def playground() -> Any:
+    """The seeds' worked examples and their slips."""
+    return json.loads((Path(__file__).parent / "examples.json").read_text(encoding="utf-8"))
+
+
+def metric_meaning(name: str) -> dict[str, Any]:
+    """A metric's name, group, meaning and formula; measured ones have no formula."""
+    from mingce.metrics import MEASURED, METRICS
+
+    group = name.partition("/")[0]
+    entry: dict[str, Any] = {"name": name, "group": group if group in _GROUPS else "other", "columns": []}
+    for metric in METRICS:
+        if metric.name == name:
+            return entry | {
+                "zh": metric.zh, "en": metric.en, "formula": metric.reduction, "columns": list(metric.columns),
+            }  # fmt: skip
+    pattern = next((key for key in MEASURED if "<" in key and name.startswith(key.partition("<")[0])), name)
+    en, zh = MEASURED.get(pattern, ("", ""))
+    return entry | {"zh": zh, "en": en, "formula": ""}
+
+
+def thinned(count: int, most: int) -> list[int]:
+    """Indices of at most about `most` of `count` things, evenly spaced; the last is always there."""
+    every = max(1, math.ceil(count / most))
+    kept = list(range(0, count, every))
+    return kept if not kept or kept[-1] == count - 1 else [*kept, count - 1]
+
+
+def number(value: Any) -> float | None:
+    """A finite number, or null."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Any value as JSON holds it."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return number(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value)

@@ -1,0 +1,160 @@
+"""The application: routes to the Api, the page's own files, and events while a run trains."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.concurrency import run_in_threadpool
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.requests import Request
+from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.routing import Mount, Route
+from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
+
+from mingce.errors import MingceError
+from mingce.store import LedgerFileError
+from mingce.view import api as answers
+from mingce.view.api import Api
+from mingce.view.digits import encode
+from mingce.view.gate import LOOPBACK, Gate
+
+STATIC = Path(__file__).parent / "static"
+POLL = 0.5
+HEARTBEAT = 15.0
+MAX_SEARCH = 200
+
+
+class Assets(StaticFiles):
+    """Built files have a hash in their names, so a browser may keep them."""
+
+    async def get_response(self, path: str, scope: Scope) -> Response:
+        response = await super().get_response(path, scope)
+        response.headers["cache-control"] = "public, max-age=31536000, immutable"
+        return response
+
+
+def make_app(
+    api: Api,
+    *,
+    hosts: set[str] | None = None,
+    any_address: bool = False,
+    token: str | None = None,
+    static: Path = STATIC,
+    poll: float = POLL,
+) -> Starlette:
+    """The whole application; `hosts` are the names it answers to."""
+
+    async def index(request: Request) -> Response:
+        page = static / "index.html"
+        if not page.is_file():
+            raise HTTPException(404, "the page is not built; run `make web` and start again")
+        return FileResponse(page, media_type="text/html", headers={"cache-control": "no-cache"})
+
+    async def events(request: Request) -> Response:
+        source_id = request.path_params["id"]
+        try:
+            await run_in_threadpool(api.progress, source_id)
+        except MingceError as error:  # an unknown run is a 404, not a silent stream
+            return JSONResponse({"error": str(error)}, 404)
+        return StreamingResponse(progress(api, source_id, poll), media_type="text/event-stream")
+
+    run = "/api/runs/{id}"
+    step = f"{run}/steps/{{n:int}}"
+    routes = [
+        Route("/", index),
+        Route("/api/runs", _answer(lambda request: api.runs())),
+        Route(run, _answer(lambda request: api.run(request.path_params["id"]))),
+        Route(step, _answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _search(r)))),
+        Route(
+            f"{step}/rollouts/{{row:int}}",
+            _answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
+        ),
+        Route(
+            f"{run}/through",
+            _answer(
+                lambda r: api.through(
+                    r.path_params["id"], _whole(r, "step"), _whole(r, "row"), r.query_params.get("prompt")
+                )
+            ),
+        ),
+        Route(f"{run}/audit", _answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
+        Route(f"{run}/events", events),
+        Route("/api/texts", _answer(lambda request: answers.texts())),
+        Route("/api/playground", _answer(lambda request: answers.playground())),
+    ]
+    if static.is_dir():
+        routes.append(Mount("/static", Assets(directory=static)))  # type: ignore[arg-type]
+    gate = Middleware(
+        Gate, hosts=set(LOOPBACK) if hosts is None else hosts, any_address=any_address, token=token
+    )  # fmt: skip
+    return Starlette(
+        routes=routes,
+        middleware=[gate],
+        exception_handlers={HTTPException: _http_error, Exception: _mistake},
+    )
+
+
+def _answer(ask: Callable[[Request], Any]) -> Callable[[Request], Any]:
+    """An endpoint that asks in a thread, so that a slow answer holds nobody up, and tells errors as JSON."""
+
+    def make(request: Request) -> Response:
+        try:
+            return Response(encode(ask(request)), media_type="application/json")
+        except LedgerFileError as error:
+            return JSONResponse({"error": str(error)}, 422)
+        except MingceError as error:
+            return JSONResponse({"error": str(error)}, 404)
+
+    async def endpoint(request: Request) -> Response:
+        return await run_in_threadpool(make, request)
+
+    return endpoint
+
+
+async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes]:
+    """Server-sent events: where the run is at once, then every change; a comment now and then keeps the line open."""
+    last: dict[str, Any] = {}
+    silent = 0.0
+    while True:
+        try:
+            now = await run_in_threadpool(api.progress, source_id)
+        except MingceError:  # the run has been deleted
+            return
+        changed = {key: value for key, value in now.items() if key not in last or last[key] != value}
+        if changed:
+            yield b"data: " + encode(changed) + b"\n\n"
+            last, silent = now, 0.0
+        elif silent >= HEARTBEAT:
+            yield b": still here\n\n"
+            silent = 0.0
+        await asyncio.sleep(poll)
+        silent += poll
+
+
+def _search(request: Request) -> str:
+    return request.query_params.get("search", "")[:MAX_SEARCH]
+
+
+def _whole(request: Request, name: str) -> int | None:
+    """A query parameter that is a whole number."""
+    text = request.query_params.get(name)
+    if text is None:
+        return None
+    if not (text.isascii() and text.isdecimal() and len(text) < 10):
+        raise HTTPException(400, f"{name} must be a whole number")
+    return int(text)
+
+
+async def _http_error(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": error.detail}, error.status_code)
+
+
+async def _mistake(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": f"mingce made a mistake ({type(error).__name__}); see the terminal"}, 500)

@@ -1,0 +1,205 @@
+"""A dump of another trainer as a source: a run of one step, or of as many as its directory holds."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from mingce.errors import DataError, MingceError, RunError
+from mingce.view.source import ROW_CHOICES, Array, Ragged, Source
+from mingce.view.tokens import TokenTexts
+
+if TYPE_CHECKING:
+    from mingce.audit.dump import Dump
+
+_ROWS = {"bootstrap_value": "final_values"}
+_SCALARS = {  # how the trainer's logged numbers are called here
+    "pg_loss": "actor/pg_loss", "vf_loss": "critic/vf_loss", "kl_loss": "actor/kl_loss", "kl_mean": "critic/kl",
+    "entropy_mean": "actor/entropy", "pg_clipfrac": "actor/pg_clipfrac", "vf_clipfrac": "critic/vf_clipfrac",
+    "approx_kl": "actor/ppo_kl", "kl_coef": "critic/kl_coeff", "advantages_mean": "critic/advantages/mean",
+}  # fmt: skip
+
+
+class DumpSource(Source):
+    """Opened when it is first looked at; what cannot be opened is a message, not a crash."""
+
+    kind = "dump"
+
+    def __init__(self, path: Path, mapping: Path | None = None, tokenizer: Path | None = None):
+        super().__init__(path.name, path)
+        self._mapping, self._texts = mapping, TokenTexts(tokenizer)
+        self._dumps: dict[int, Dump] | None = None
+        self._message: str | None = None
+        self._lock = Lock()
+        self._settings: dict[int, dict[str, Any]] = {}
+
+    def _opened(self) -> dict[int, Dump]:
+        with self._lock:
+            if self._dumps is None:
+                self._dumps = self._open()
+            return self._dumps
+
+    def _open(self) -> dict[int, Dump]:
+        from mingce.importers.opening import open_dump
+
+        dumps: dict[int, Dump] = {}
+        try:
+            for number, dump in enumerate(open_dump(self.path, self._mapping)):
+                dumps[number if dump.step is None or dump.step in dumps else dump.step] = dump
+        except MingceError as error:
+            self._message = str(error)
+        except Exception as error:  # a stranger's file may confuse its reader in any way
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            self._message = f"{self.path.name} cannot be read ({reason})"
+        return dumps
+
+    def dump(self, step: int) -> Dump:
+        self.expect(step)
+        return self._opened()[step]
+
+    def status(self) -> str:
+        return "finished"
+
+    def message(self) -> str | None:
+        self._opened()
+        return self._message
+
+    def config(self) -> dict[str, Any]:
+        for dump in self._opened().values():
+            return {"source": dump.source} | dump.settings
+        return {}
+
+    def total_steps(self) -> int | None:
+        return len(self._opened())
+
+    def metrics(self) -> list[dict[str, float]]:
+        lines = []
+        for step, dump in sorted(self._opened().items()):
+            line: dict[str, float] = {"step": step}
+            scores = self._scores(step)
+            if scores is not None and len(scores):
+                line["critic/score/mean"] = float(np.mean(scores))
+            line["response_length/mean"] = float(dump.mask.sum(axis=1).mean()) if dump.shape[0] else 0.0
+            line |= {_SCALARS.get(name, name): value for name, value in dump.scalars.items()}
+            lines.append(line)
+        return lines
+
+    def _scores(self, step: int) -> Array | None:
+        scores, outcome = self.token_column(step, "scores"), self.row_column(step, "outcome")
+        if scores is not None:
+            mask = self.token_column(step, "response_mask")
+            assert mask is not None
+            return scores.sums(mask.values.astype(bool) & np.isfinite(scores.values))
+        return None if outcome is None else np.array([np.nan if x is None else x for x in outcome], dtype=float)
+
+    def updated(self) -> float:
+        return self.path.stat().st_mtime if self.path.exists() else 0.0
+
+    def ledger_steps(self) -> list[int]:
+        return sorted(self._opened())
+
+    def stamp(self, step: int) -> object:
+        return step
+
+    def size(self, step: int) -> int:
+        return self.dump(step).shape[0]
+
+    def _lengths(self, dump: Dump) -> Array:
+        """[B] slots in use: one past the last token that is there, or was chosen."""
+        there = dump.columns.get("attention_mask", dump.columns["response_mask"]).astype(bool) | dump.mask
+        lengths: Array = np.where(there, np.arange(1, dump.shape[1] + 1), 0).max(axis=1, initial=0)
+        return lengths
+
+    def _column(self, dump: Dump, name: str) -> Array | None:
+        """A column under the table's name: what the audit calls advantages is what the loss used."""
+        raw = dump.columns.get("raw_advantages")
+        if name == "advantages" and raw is not None:
+            return raw
+        if name == "whitened_advantages":
+            return dump.columns.get("advantages") if raw is not None else None
+        return dump.columns.get(name)
+
+    def token_column(self, step: int, name: str) -> Ragged | None:
+        dump = self.dump(step)
+        column = self._column(dump, name)
+        if column is None:
+            return None
+        lengths = self._lengths(dump)
+        used = np.arange(dump.shape[1]) < lengths[:, None]
+        return Ragged(column[used], np.concatenate([[0], np.cumsum(lengths)]))
+
+    def row_column(self, step: int, name: str) -> list[Any] | None:
+        return self.dump(step).rows.get(_ROWS.get(name, name))
+
+    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        dump = self.dump(step)
+        lengths = self._lengths(dump)
+        known = {*dump.columns, "advantages", "whitened_advantages"} - {"raw_advantages"}
+        found = []
+        for row in rows:
+            if not 0 <= row < dump.shape[0]:
+                raise RunError(f"step {step} has {dump.shape[0]} rollouts, numbered from 0; there is no row {row}")
+            one: dict[str, Any] = {}
+            for name in sorted(known):
+                column = self._column(dump, name)
+                if column is not None and (names is None or name in names):
+                    one[name] = column[row, : lengths[row]].tolist()
+            for name in (*ROW_CHOICES, "outcome"):
+                entries = self.row_column(step, name)
+                if entries is not None and (names is None or name in names):
+                    one[name] = entries[row]
+            found.append(one)
+        return found
+
+    def settings(self, step: int) -> dict[str, Any]:
+        """What the dump says, and what the audit infers from its numbers."""
+        dump = self.dump(step)
+        if step not in self._settings:
+            self._settings[step] = dict(dump.settings) | _inferred(dump)
+        given = self._settings[step]
+        clip = given.get("clip")
+        return {
+            "estimator": given.get("estimator") or ("gae" if "values" in dump.columns else None),
+            "gamma": given.get("gamma"),
+            "lam": given.get("lam"),
+            "n": given.get("n"),
+            "k": given.get("k"),
+            "truncation": given.get("truncation"),
+            "beta": given.get("beta"),
+            "kl_estimator": given.get("kl_estimator"),
+            "kl_clamp": None,
+            "whiten": "raw_advantages" in dump.columns,
+            "policy_loss": "ppo",
+            "clip_low": given.get("clip_low", clip),
+            "clip_high": given.get("clip_high", clip),
+            "dual_clip": given.get("dual_clip"),
+            "value_clip": given.get("value_clip"),
+        }
+
+    def tokens(self) -> TokenTexts:
+        return self._texts
+
+
+def _inferred(dump: Dump) -> dict[str, Any]:
+    """γ, λ, β and the like as the audit infers them; a dump that says too little leaves them unknown."""
+    from mingce.audit.audit import audit
+
+    try:
+        return dict(audit(dump).settings)
+    except (MingceError, ArithmeticError, ValueError, LookupError, TypeError):
+        return {}
+
+
+def open_source(path: Path, mapping: Path | None = None, tokenizer: Path | None = None) -> Source:
+    """A run's directory or a dump."""
+    from mingce.view.runs import RunSource, is_run
+
+    if is_run(path):
+        return RunSource(path, tokenizer)
+    if not path.exists():
+        raise DataError(f"there is nothing at {path}; give a run's directory, a directory of runs, or a dump.")
+    return DumpSource(path, mapping, tokenizer)

@@ -1,0 +1,77 @@
+"""Which runs and dumps there are. A client names them by id; no part of a path ever comes from a request."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from contextlib import suppress
+from hashlib import blake2b
+from pathlib import Path
+from threading import Lock
+
+from mingce.errors import DataError, MingceError, RunError
+from mingce.view.dumps import open_source
+from mingce.view.runs import RunSource, is_run
+from mingce.view.source import Source
+
+_PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
+
+
+class Library:
+    """The sources at the given places: a run, a directory of runs, a dump or a directory of dumps each."""
+
+    def __init__(self, places: Sequence[Path], mapping: Path | None = None, tokenizer: Path | None = None):
+        self._mapping, self._tokenizer = mapping, tokenizer
+        self._folders: list[Path] = []
+        self._sources: dict[Path, Source] = {}
+        self._lock = Lock()
+        for place in places:
+            path = place.expanduser()
+            if path.is_dir() and not is_run(path) and (_runs_in(path) or _is_empty(path)):
+                self._folders.append(path.resolve())
+            else:
+                self._add(path.resolve(), open_source(path.resolve(), mapping, tokenizer))
+
+    def sources(self) -> list[Source]:
+        """All of them, runs that have appeared since included, the newest first."""
+        with self._lock:
+            for folder in self._folders:
+                for path in _runs_in(folder):
+                    if path not in self._sources:
+                        with suppress(MingceError):  # it has gone again
+                            self._add(path, RunSource(path, self._tokenizer))
+            self._sources = {path: source for path, source in self._sources.items() if path.exists()}
+            found = list(self._sources.values())
+        return sorted(found, key=lambda source: (-source.updated(), source.id))
+
+    def source(self, source_id: str) -> Source:
+        """The source of that id; an unknown one is an error."""
+        for known in (list(self._sources.values()), self.sources()):
+            for source in known:
+                if source.id == source_id and source.path.exists():
+                    return source
+        raise RunError(f"there is no run '{source_id[:80]}' here")
+
+    def _add(self, path: Path, source: Source) -> None:
+        taken = {known.id for known in self._sources.values()}
+        plain = _PLAIN.fullmatch(source.name) is not None and source.name not in taken
+        mark = blake2b(str(path).encode(), digest_size=4).hexdigest()
+        source.id = source.name if plain else f"{source.kind}-{mark}"
+        self._sources[path] = source
+
+
+def _runs_in(folder: Path) -> list[Path]:
+    """The runs right below a folder, links that lead out of it left out."""
+    found = []
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError as error:
+        raise DataError(f"{folder} cannot be read ({error.strerror}).") from error
+    for entry in entries:
+        if not entry.name.startswith(".") and is_run(entry) and entry.resolve().is_relative_to(folder.resolve()):
+            found.append(entry.resolve())
+    return found
+
+
+def _is_empty(folder: Path) -> bool:
+    return next(folder.iterdir(), None) is None

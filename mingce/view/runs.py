@@ -1,0 +1,318 @@
+"""A run's directory as a source. Only files that lie in it are opened: a link that leads elsewhere is not followed."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import socket
+import stat
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from threading import Lock
+from typing import TYPE_CHECKING, Any
+
+import yaml
+
+from mingce.columns import ROW_COLUMNS
+from mingce.errors import MingceError, RunError
+from mingce.run import Run, step_name
+from mingce.view.source import Ragged, Source, flat
+from mingce.view.tokens import TokenTexts, tokenizer_file
+
+if TYPE_CHECKING:
+    from mingce.audit.dump import Dump
+
+MAX_TEXT = 1 << 20
+_OWNER = re.compile(r"process (\d+) on (\S+)")
+_MAGIC = b"PAR1"
+
+
+class RunSource(Source):
+    """A run that trains, has stopped or is finished."""
+
+    kind = "run"
+
+    def __init__(self, path: Path, tokenizer: Path | None = None):
+        super().__init__(path.name, path)
+        self._run = Run.open(path, readonly=True)
+        self._metrics = _Log(self._run.metrics_path, self._tell)
+        self._timings = _Log(self._run.timings_path, self._tell)
+        self._audits = _Log(self._run.audit_path, self._tell)
+        self._checked: dict[int, tuple[tuple[int, int], str | None]] = {}
+        self._config: tuple[int, dict[str, Any]] | None = None
+        self._tokenizer = tokenizer
+        self._texts: TokenTexts | None = None
+
+    def _tell(self, file: str, why: str | None) -> None:
+        """Remember, or forget, what is wrong with a file."""
+        self._damage.pop(file, None)
+        if why:
+            self._damage[file] = why
+
+    def status(self) -> str:
+        if _locked(self.path / "lock"):
+            return "training"
+        last, total = self.last_step(), self.total_steps()
+        return "finished" if last is not None and total is not None and last >= total else "stopped"
+
+    def config(self) -> dict[str, Any]:
+        path = self.path / "config.yaml"
+        try:
+            time = _regular(path).st_mtime_ns
+            if self._config is None or self._config[0] != time:
+                with path.open("rb") as file:
+                    values = yaml.safe_load(file.read(MAX_TEXT))
+                if not isinstance(values, dict):
+                    raise RunError("it holds no settings")
+                self._config = time, flat(values)
+                self._tell(path.name, None)
+        except (OSError, yaml.YAMLError, UnicodeDecodeError, RunError) as error:
+            self._tell(path.name, _reason(error))
+        return self._config[1] if self._config else {}
+
+    def metrics(self) -> list[dict[str, float]]:
+        timings = {int(line["step"]): line for line in self._timings.lines()}
+        lines = [line | timings.get(int(line["step"]), {}) for line in self._metrics.lines()]
+        return sorted(lines, key=lambda line: line["step"])
+
+    def last_step(self) -> int | None:
+        lines = self._metrics.lines()
+        return int(lines[-1]["step"]) if lines else None
+
+    def updated(self) -> float:
+        times = [path.stat().st_mtime for path in (self._run.metrics_path, self.path / "config.yaml") if path.exists()]
+        return max(times, default=0.0)
+
+    def events(self) -> list[dict[str, Any]]:
+        saved: list[dict[str, Any]] = [{"step": step, "kind": "checkpoint"} for step in self._run.checkpoint_steps()]
+        for line in self._audits.lines():
+            found = line.get("findings")
+            levels = [one.get("severity") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
+            counts = {"bugs": levels.count("bug"), "suspicious": levels.count("suspicious")}
+            saved.append({"step": line["step"], "kind": "audit", **counts})
+        return sorted(saved, key=lambda event: event["step"])
+
+    # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    def ledger_steps(self) -> list[int]:
+        steps = self._run.ledger.steps() if _inside(self.path, self._run.ledger_path) else []
+        return [step for step in steps if self._fault(step) is None]
+
+    def _fault(self, step: int) -> str | None:
+        """What a look at the file's ends says; a file is looked at once for each of its states."""
+        path = self._path(step)
+        try:
+            status = _regular(path)
+            stamp = status.st_size, status.st_mtime_ns
+            known = self._checked.get(step)
+            if known is not None and known[0] == stamp:
+                return known[1]
+            with path.open("rb") as file:
+                head = file.read(4)
+                file.seek(max(status.st_size - 8, 0))
+                footer, tail = int.from_bytes(file.read(4), "little"), file.read(4)
+            whole = head == _MAGIC == tail and footer + 12 <= status.st_size
+            fault = None if whole else "it is damaged or cut short; restore it from a copy or delete it"
+        except FileNotFoundError:
+            self._checked.pop(step, None)
+            self._tell(f"ledger/{path.name}", None)
+            return "there is no such file"
+        except OSError as error:
+            stamp, fault = (-1, -1), _reason(error)
+        self._set_fault(step, stamp, fault)
+        return fault
+
+    def _set_fault(self, step: int, stamp: tuple[int, int], fault: str | None) -> None:
+        self._checked[step] = stamp, fault
+        self._tell(f"ledger/{self._path(step).name}", fault)
+
+    def _path(self, step: int) -> Path:
+        return self._run.ledger_path / f"{step_name(step)}.parquet"
+
+    def _read(self, step: int, read: Callable[[], Any]) -> Any:
+        """What `read` gives; a file that turns out to be damaged is remembered as such."""
+        from mingce.store import LedgerFileError
+
+        self.expect(step)
+        try:
+            return read()
+        except LedgerFileError as error:
+            self._set_fault(step, self._checked[step][0], str(error))
+            raise
+
+    def expect(self, step: int) -> None:
+        fault = self._fault(step)
+        if step not in self._checked or not _inside(self.path, self._run.ledger_path):
+            super().expect(step)
+        if fault is not None:
+            from mingce.store import LedgerFileError
+
+            raise LedgerFileError(f"{self._path(step)}: {fault}")
+
+    def stamp(self, step: int) -> object:
+        self.expect(step)
+        return self._checked[step][0]
+
+    def size(self, step: int) -> int:
+        return int(self._read(step, lambda: self._run.ledger.count(step)))
+
+    def token_column(self, step: int, name: str) -> Ragged | None:
+        stored = self._read(step, lambda: self._run.ledger.column(step, name))
+        if stored is None:
+            return None
+        offsets = stored.offsets.to_numpy()
+        return Ragged(
+            stored.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0] if len(offsets) else offsets
+        )
+
+    def row_column(self, step: int, name: str) -> list[Any] | None:
+        stored = self._read(step, lambda: self._run.ledger.column(step, name))
+        if stored is None:
+            return None
+        values: list[Any] = stored.to_pylist()
+        if ROW_COLUMNS[name].dtype.startswith("dict"):
+            return [value and json.loads(value) for value in values]
+        return values
+
+    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names))
+        return found
+
+    def settings(self, step: int) -> dict[str, Any]:
+        config = self.config()
+        beta = next((line.get("critic/kl_coeff") for line in self._metrics.lines() if line["step"] == step), None)
+        return {
+            "estimator": config.get("estimator"),
+            "gamma": config.get("credit.gamma"),
+            "lam": config.get("credit.lam"),
+            "n": config.get("credit.n"),
+            "k": config.get("credit.k"),
+            "truncation": config.get("credit.truncation"),
+            "beta": config.get("kl.reward_coef") if beta is None else beta,
+            "kl_estimator": config.get("kl.estimator"),
+            "kl_clamp": config.get("kl.clamp"),
+            "whiten": "whitened_advantages" in self._read(step, lambda: self._run.ledger.column_names(step)),
+            "policy_loss": config.get("actor.loss"),
+            "clip_low": config.get("actor.clip_low"),
+            "clip_high": config.get("actor.clip_high"),
+            "dual_clip": config.get("actor.dual_clip"),
+            "value_clip": config.get("critic.value_clip"),
+        }
+
+    def tokens(self) -> TokenTexts:
+        if self._texts is None:
+            model = self.config().get("model.path")
+            file = self._tokenizer or (tokenizer_file(model) if isinstance(model, str) else None)
+            self._texts = TokenTexts(file)
+        return self._texts
+
+    def dump(self, step: int) -> Dump:
+        from mingce.importers.opening import open_dump
+
+        self.expect(step)
+        return open_dump(self._path(step))[0]
+
+
+class _Log:
+    """A file that grows by a line of JSON a step. What was read stays read; damaged lines are told and passed over."""
+
+    def __init__(self, path: Path, tell: Callable[[str, str | None], None]):
+        self._path, self._tell = path, tell
+        self._inode, self._read_to, self._count = -1, 0, 0
+        self._lines: list[dict[str, Any]] = []
+        self._bad: list[int] = []
+        self._lock = Lock()
+
+    def lines(self) -> list[dict[str, Any]]:
+        """Every whole line, numbers as floats."""
+        with self._lock:
+            return list(self._newest())
+
+    def _newest(self) -> list[dict[str, Any]]:
+        try:
+            status = _regular(self._path)
+        except FileNotFoundError:
+            return []
+        except OSError as error:
+            self._tell(self._path.name, _reason(error))
+            return []
+        if status.st_ino != self._inode or status.st_size < self._read_to:  # rewound: it is another file now
+            self._inode, self._read_to, self._count, self._lines, self._bad = status.st_ino, 0, 0, [], []
+        if status.st_size > self._read_to:
+            with self._path.open("rb") as file:
+                file.seek(self._read_to)
+                new = file.read()
+            whole = new[: new.rfind(b"\n") + 1]
+            self._read_to += len(whole)
+            for line in whole.splitlines():
+                self._count += 1
+                self._take(line)
+            where = ", ".join(map(str, self._bad[:5]))
+            self._tell(self._path.name, f"line {where} cannot be read and is left out" if self._bad else None)
+        return self._lines
+
+    def _take(self, line: bytes) -> None:
+        try:
+            entry = json.loads(line)
+            step = int(entry["step"])
+            found = {"step": step} | {
+                name: float(value) if isinstance(value, str) else value
+                for name, value in entry.items()
+                if name != "step"
+            }
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+            self._bad.append(self._count)
+            return
+        self._lines.append(found)
+
+
+def is_run(path: Path) -> bool:
+    """Whether a run can be shown there."""
+    return (path / "config.yaml").is_file()
+
+
+def _regular(path: Path) -> os.stat_result:
+    """The status of a regular file; a link or a device is an error."""
+    status = path.lstat()
+    if not stat.S_ISREG(status.st_mode):
+        raise OSError(None, "it is not a regular file")
+    return status
+
+
+def _inside(root: Path, path: Path) -> bool:
+    return path.resolve().is_relative_to(root.resolve())
+
+
+def _reason(error: BaseException) -> str:
+    if isinstance(error, OSError):
+        return error.strerror or type(error).__name__
+    if isinstance(error, MingceError):
+        return str(error)
+    return str(error).splitlines()[0] if str(error) else type(error).__name__
+
+
+def _locked(lock: Path) -> bool:
+    """Whether a process trains here. Asked without taking the lock, lest a run that begins right now be refused."""
+    try:
+        status, owner = lock.stat(), lock.read_text(encoding="utf-8")[:200]
+    except (OSError, UnicodeDecodeError):
+        return False
+    try:
+        table = Path("/proc/locks").read_text(encoding="ascii")
+    except OSError:  # not Linux
+        found = _OWNER.match(owner)
+        return found is not None and found[2] == socket.gethostname() and _alive(int(found[1]))
+    return any(
+        line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{status.st_ino}") for line in table.splitlines()
+    )
+
+
+def _alive(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return True

@@ -1,0 +1,169 @@
+"""What the page shows: a run's directory or an imported dump, read the same way.
+
+A source never writes. Columns of a whole step come one at a time as `Ragged`, a rollout as plain lists; names are those
+of the column table.
+"""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from mingce.errors import RunError
+from mingce.view.tokens import TokenTexts
+
+if TYPE_CHECKING:
+    from mingce.audit.dump import Dump
+
+Array = NDArray[Any]
+ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
+               "data_source", "policy_version", "temperature")  # fmt: skip
+
+
+class Ragged(NamedTuple):
+    """A token column of a whole step: every row's numbers one after another, row b at [offsets[b], offsets[b+1])."""
+
+    values: Array
+    offsets: Array
+
+    @property
+    def rows(self) -> Array:
+        """The row that each number belongs to."""
+        return np.repeat(np.arange(len(self.offsets) - 1), np.diff(self.offsets))
+
+    def row(self, b: int) -> Array:
+        return self.values[self.offsets[b] : self.offsets[b + 1]]
+
+    def sums(self, where: Array) -> Array:
+        """[B] the sum of each row's numbers where `where` (as long as values) is True."""
+        kept = np.where(where, self.values, 0).astype(np.float64)
+        return np.bincount(self.rows, weights=kept, minlength=len(self.offsets) - 1)
+
+
+class Damage(NamedTuple):
+    """A file that could not be read, and why."""
+
+    file: str
+    why: str
+
+
+class Source(ABC):
+    """A run or a dump. `id` is what addresses call it; a person's own path never is part of one."""
+
+    kind: str
+    id: str = ""
+
+    def __init__(self, name: str, path: Path):
+        self.name, self.path = name, path
+        self._damage: dict[str, str] = {}
+
+    # ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def status(self) -> str:
+        """training, finished or stopped."""
+
+    @abstractmethod
+    def config(self) -> dict[str, Any]:
+        """Settings by dotted key."""
+
+    @abstractmethod
+    def metrics(self) -> list[dict[str, float]]:
+        """One mapping a step, in order, each with its step."""
+
+    @abstractmethod
+    def updated(self) -> float:
+        """When it last changed, in seconds since 1970."""
+
+    @abstractmethod
+    def ledger_steps(self) -> list[int]:
+        """The steps whose rollouts can be read; damaged files are left out."""
+
+    def last_step(self) -> int | None:
+        """The newest step that is complete."""
+        metrics = self.metrics()
+        return int(metrics[-1]["step"]) if metrics else None
+
+    def total_steps(self) -> int | None:
+        """How many steps it will have."""
+        steps = self.config().get("steps")
+        return steps if isinstance(steps, int) else None
+
+    def events(self) -> list[dict[str, Any]]:
+        """What happened besides steps."""
+        return []
+
+    def message(self) -> str | None:
+        """Why nothing of it can be shown, if so."""
+        return None
+
+    def damaged(self) -> list[Damage]:
+        """Files that were found unreadable so far."""
+        return [Damage(file, why) for file, why in sorted(dict(self._damage).items())]
+
+    # ── a step ───────────────────────────────────────────────────────────────────────────────────────────────────
+
+    @abstractmethod
+    def stamp(self, step: int) -> object:
+        """Equal as long as the step's data are the same, for caches."""
+
+    @abstractmethod
+    def size(self, step: int) -> int:
+        """The number of rollouts."""
+
+    @abstractmethod
+    def token_column(self, step: int, name: str) -> Ragged | None:
+        """A token column of the whole step; None if it has none of that name."""
+
+    @abstractmethod
+    def row_column(self, step: int, name: str) -> list[Any] | None:
+        """A row column of the step, one entry a rollout."""
+
+    @abstractmethod
+    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+        """Some rollouts with all or some of their columns: lists for token columns, plain values for row columns."""
+
+    @abstractmethod
+    def settings(self, step: int) -> dict[str, Any]:
+        """What the step's numbers were made with; None where it is not known."""
+
+    @abstractmethod
+    def tokens(self) -> TokenTexts:
+        """How token ids read."""
+
+    @abstractmethod
+    def dump(self, step: int) -> Dump:
+        """The step as the audit reads it."""
+
+    def expect(self, step: int) -> None:
+        """A step that has no ledger is an error."""
+        if step not in self.ledger_steps():
+            there = self.ledger_steps()
+            hint = f"it has steps {there[0]} to {there[-1]}" if there else "it has none"
+            raise RunError(f"{self.name} has no ledger of step {step} that can be read; {hint}")
+
+
+def mask_of(source: Source, step: int, name: str = "response_mask") -> Ragged:
+    """A mask of the step as bool; `loss_mask` falls back to response_mask."""
+    mask = source.token_column(step, name)
+    if mask is None and name != "response_mask":
+        return mask_of(source, step)
+    if mask is None:
+        raise RunError(f"step {step} of {source.name} has no response_mask")
+    return Ragged(mask.values.astype(bool), mask.offsets)
+
+
+def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    found: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{prefix}{key}.")
+        else:
+            found[f"{prefix}{key}"] = value
+    return found

@@ -1,0 +1,97 @@
+/** Where the page's data comes from: the server, or in an exported file the JSON it carries. */
+import { useEffect, useState } from "preact/hooks";
+
+const holder = document.getElementById("data");
+const carried: Record<string, unknown> | null = holder ? JSON.parse(holder.textContent ?? "{}") : null;
+const kept = new Map<string, Promise<unknown>>();
+
+/** True in a file made by `mingce view --export`: there is no server behind the page. */
+export const exported = carried !== null;
+
+/** Whether an exported file carries this path; a served page can ask for anything. */
+export const has = (path: string): boolean => carried === null || path in carried;
+
+/** The same for anything that begins so. */
+export const hasUnder = (start: string): boolean =>
+  carried === null || Object.keys(carried).some((path) => path.startsWith(start));
+
+/** The file holds chosen steps and rollouts only, and this is none of them. */
+export class NotCarried extends Error {}
+
+async function ask(path: string): Promise<unknown> {
+  if (carried) {
+    if (path in carried) return carried[path];
+    throw new NotCarried(path);
+  }
+  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  const text = await answer.text();
+  if (answer.ok) return JSON.parse(text);
+  let reason = `${answer.status} ${answer.statusText}`;
+  try {
+    const told = JSON.parse(text) as Record<string, unknown>;
+    reason = String(told.error ?? told.detail ?? told.reason ?? reason);
+  } catch {
+    // not JSON: the status line has to do
+  }
+  throw new Error(reason);
+}
+
+export function get<T>(path: string): Promise<T> {
+  let promise = kept.get(path);
+  if (!promise) {
+    promise = ask(path);
+    kept.set(path, promise);
+    promise.catch(() => kept.delete(path));
+    if (kept.size > 60) kept.delete(kept.keys().next().value!);
+  }
+  return promise as Promise<T>;
+}
+
+export interface Loaded<T> {
+  data: T | null;
+  error: Error | null;
+}
+
+/** The data at `path`; a new `version` asks again and keeps the old data on the page until the new is there. */
+export function useData<T>(path: string | null, version = 0): Loaded<T> {
+  const [state, setState] = useState<Loaded<T> & { path: string | null }>({ path: null, data: null, error: null });
+  useEffect(() => {
+    if (path === null) return;
+    let wanted = true;
+    if (version > 0) kept.delete(path);
+    get<T>(path).then(
+      (data) => wanted && setState({ path, data, error: null }),
+      (error: Error) => wanted && setState({ path, data: null, error }),
+    );
+    return () => {
+      wanted = false;
+    };
+  }, [path, version]);
+  return state.path === path ? state : { data: null, error: null };
+}
+
+export const paths = {
+  runs: "/api/runs",
+  texts: "/api/texts",
+  playground: "/api/playground",
+  run: (id: string) => `/api/runs/${encodeURIComponent(id)}`,
+  step: (id: string, step: number) => `${paths.run(id)}/steps/${step}`,
+  rollout: (id: string, step: number, row: number) => `${paths.step(id, step)}/rollouts/${row}`,
+  through: (id: string, step: number, row: number) => `${paths.run(id)}/through?step=${step}&row=${row}`,
+  prompts: (id: string) => `${paths.run(id)}/through`,
+  audit: (id: string, step: number) => `${paths.run(id)}/audit?step=${step}`,
+  search: (id: string, step: number, text: string) => `${paths.step(id, step)}?search=${encodeURIComponent(text)}`,
+  events: (id: string) => `${paths.run(id)}/events`,
+};
+
+/** Counts up whenever the run has a new step or another status; a finished run or an export has no news. */
+export function useNews(id: string, live: boolean): number {
+  const [news, setNews] = useState(0);
+  useEffect(() => {
+    if (!live || exported) return;
+    const source = new EventSource(paths.events(id));
+    source.onmessage = () => setNews((n) => n + 1);
+    return () => source.close();
+  }, [id, live]);
+  return news;
+}

@@ -1,0 +1,197 @@
+/** The T × T picture of (γλ)^l δ_{t+l}: which later surprise (across) pays which earlier token (down). */
+import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
+import { FONT, ink, prepare, useWidth } from "./canvas";
+import { visible } from "./chips";
+import { chosen, creditTerm, effectiveLambda } from "./credit";
+import { rgb } from "./colours";
+import type { Book } from "./facts";
+import { Legend } from "./legend";
+import { Formula } from "./math";
+import { number, plain } from "./numbers";
+import { usePrefs } from "./prefs";
+
+const MARGIN = 64;
+const FINEST = 640;
+const LABELS = 44; // beyond this many tokens their names would not fit
+
+export interface CreditMapProps {
+  book: Book;
+  selected: number | null;
+  onSelect: (t: number) => void;
+}
+
+export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
+  const { say, dark } = usePrefs();
+  const [ref, width] = useWidth<HTMLDivElement>();
+  const canvas = useRef<HTMLCanvasElement>(null);
+  const [over, setOver] = useState<[number, number] | null>(null);
+  const { tokens } = book.rollout;
+  const slots = useMemo(() => chosen(plain(book.columns.response_mask)), [book]);
+  const lam = effectiveLambda(book.settings.estimator ?? "gae", book.settings.lam ?? 1);
+  const deltas = book.columns.deltas && slots.map((t) => book.columns.deltas[t] ?? 0);
+  const decay = (book.settings.gamma ?? 1) * (lam ?? 1);
+  const reach = book.settings.estimator === "n_step" ? (book.settings.n ?? 5) : Infinity;
+  const limit = deltas ? deltas.reduce((m, d) => Math.max(m, Math.abs(d)), 0) : 0;
+  const side = Math.max(160, Math.min(width - MARGIN - 4, 640));
+  const cell = slots.length ? side / slots.length : side;
+
+  const image = useMemo(
+    () => (deltas?.length ? mapImage(deltas, decay, reach, limit, dark) : null),
+    [book, decay, reach, limit, dark],
+  );
+
+  useLayoutEffect(() => {
+    if (!canvas.current || !deltas || !image || width === 0) return;
+    const context = prepare(canvas.current, side + MARGIN, side + MARGIN);
+    const colour = ink(dark);
+    context.imageSmoothingEnabled = false;
+    context.drawImage(image, MARGIN, MARGIN, side, side);
+    if (cell > 10) rule(context, colour.line, slots.length, cell);
+    context.font = FONT;
+    context.fillStyle = colour.muted;
+    if (slots.length <= LABELS) {
+      context.textBaseline = "middle";
+      slots.forEach((t, i) => {
+        const name = visible(tokens[t].text).slice(0, 6);
+        context.textAlign = "right";
+        context.fillText(name, MARGIN - 8, MARGIN + (i + 0.5) * cell);
+        context.save();
+        context.translate(MARGIN + (i + 0.5) * cell, MARGIN - 8);
+        context.rotate(-Math.PI / 4);
+        context.textAlign = "left";
+        context.fillText(name, 0, 0);
+        context.restore();
+      });
+    }
+    const place = selected === null ? -1 : slots.indexOf(selected);
+    if (place >= 0) {
+      context.strokeStyle = colour.accent;
+      context.lineWidth = 2;
+      context.strokeRect(MARGIN + place * cell, MARGIN + place * cell, side - place * cell, Math.max(cell, 2));
+    }
+    if (over) {
+      context.strokeStyle = colour.text;
+      context.lineWidth = 1.5;
+      context.strokeRect(MARGIN + over[1] * cell, MARGIN + over[0] * cell, Math.max(cell, 3), Math.max(cell, 3));
+    }
+  });
+
+  const locate = (event: MouseEvent): [number, number] | null => {
+    const box = canvas.current!.getBoundingClientRect();
+    const row = Math.floor((event.clientY - box.top - MARGIN) / cell);
+    const column = Math.floor((event.clientX - box.left - MARGIN) / cell);
+    return row >= 0 && column >= row && column < slots.length ? [row, column] : null;
+  };
+
+  if (!deltas || lam === null) {
+    return (
+      <p class="card notice">
+        {say(
+          "这个估计器不由 TD 误差组成，没有信用图；可在「假如」里改用 gae。",
+          "This estimator is not a sum of TD errors, so there is no credit map; try gae under “What if”.",
+        )}
+      </p>
+    );
+  }
+  const shown = over ?? (selected !== null && slots.includes(selected) ? [slots.indexOf(selected), slots.indexOf(selected)] : null);
+  return (
+    <section class="card credit-map">
+      <p class="lead">
+        {say("第 t 行的和就是 Aₜ：后面每一次意外 δ 按 (γλ)ˡ 打折，付给前面的 token。", "Row t adds up to Aₜ: every later surprise δ, discounted by (γλ)ˡ, pays the earlier token.")}{" "}
+        <Formula formula="A_t = Σ_l (γλ)^l·δ_{t+l}" />
+      </p>
+      <div class="map-box" ref={ref}>
+        <canvas
+          ref={canvas}
+          role="img"
+          aria-label={say("信用图", "Credit map")}
+          onMouseMove={(event) => setOver(locate(event))}
+          onMouseLeave={() => setOver(null)}
+          onClick={(event) => {
+            const found = locate(event);
+            if (found) onSelect(slots[found[0]]);
+          }}
+        />
+      </div>
+      <p class="map-term" aria-live="polite">
+        {shown ? <Term {...{ book, slots, deltas, decay, reach }} earlier={shown[0]} later={shown[1]} /> : say("把指针移到格子上。", "Point at a cell.")}
+      </p>
+      <Legend limit={limit} symbol="(γλ)ˡδ" />
+    </section>
+  );
+}
+
+interface TermProps {
+  book: Book;
+  slots: number[];
+  deltas: number[];
+  decay: number;
+  reach: number;
+  earlier: number;
+  later: number;
+}
+
+function Term({ book, slots, deltas, decay, reach, earlier, later }: TermProps) {
+  const { say } = usePrefs();
+  const { tokens } = book.rollout;
+  const term = creditTerm(deltas, earlier, later, decay, reach);
+  const share = book.columns.advantages?.[slots[earlier]] ?? null;
+  const numbers: Record<string, string> = {
+    decay: number(decay),
+    l: String(later - earlier),
+    delta: number(deltas[later]),
+    term: number(term),
+  };
+  return (
+    <>
+      <b>{visible(tokens[slots[later]].text)}</b> (t+l = {slots[later]}) {say("的意外付给", "pays")}{" "}
+      <b>{visible(tokens[slots[earlier]].text)}</b> (t = {slots[earlier]}){say("：", ": ")}
+      <Formula formula="{decay}^{l} · {delta} = {term}" fill={(name) => numbers[name]} />
+      <span class="muted">
+        {say("，Aₜ 共 ", ", of Aₜ = ")}
+        {number(share)}
+      </span>
+    </>
+  );
+}
+
+/** Lines between the cells of the upper triangle. */
+function rule(context: CanvasRenderingContext2D, colour: string, count: number, cell: number): void {
+  context.strokeStyle = colour;
+  context.lineWidth = 1;
+  context.beginPath();
+  for (let i = 0; i < count; i++) {
+    context.moveTo(MARGIN + i * cell, MARGIN + i * cell);
+    context.lineTo(MARGIN + count * cell, MARGIN + i * cell);
+    context.moveTo(MARGIN + (i + 1) * cell, MARGIN);
+    context.lineTo(MARGIN + (i + 1) * cell, MARGIN + (i + 1) * cell);
+  }
+  context.stroke();
+}
+
+/** One pixel a cell, or where cells are smaller than a pixel of the page the largest of those that share it. */
+function mapImage(deltas: number[], decay: number, reach: number, limit: number, dark: boolean): HTMLCanvasElement {
+  const count = deltas.length;
+  const grid = Math.min(count, FINEST);
+  const strongest = new Float64Array(grid * grid);
+  const to = (i: number) => Math.floor((i * grid) / count);
+  for (let t = 0; t < count; t++) {
+    let weight = 1;
+    for (let j = t; j < count && j - t < reach; j++, weight *= decay) {
+      const at = to(t) * grid + to(j);
+      const term = weight * deltas[j];
+      if (Math.abs(term) > Math.abs(strongest[at])) strongest[at] = term;
+    }
+  }
+  const image = new ImageData(grid, grid);
+  for (let row = 0; row < grid; row++) {
+    for (let column = row; column < grid; column++) {
+      const at = row * grid + column;
+      image.data.set([...rgb(strongest[at], limit, dark), 255], 4 * at);
+    }
+  }
+  const canvas = document.createElement("canvas");
+  canvas.width = canvas.height = grid;
+  canvas.getContext("2d")!.putImageData(image, 0, 0);
+  return canvas;
+}

@@ -1,0 +1,17 @@
+import { render } from "preact";
+import "uplot/dist/uPlot.min.css";
+import "./style/base.css";
+import "./style/parts.css";
+import "./style/pages.css";
+import { App } from "./app";
+import * as credit from "./credit";
+
+declare global {
+  interface Window {
+    /** The page's arithmetic, for the console and for the test that holds it against Python's. */
+    mingce: { credit: typeof credit };
+  }
+}
+
+window.mingce = { credit };
+render(<App />, document.getElementById("app")!);

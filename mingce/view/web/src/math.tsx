@@ -1,0 +1,105 @@
+/** Formulae as MathML, which every current browser sets by itself. */
+import { useMemo } from "preact/hooks";
+import { read, type Node } from "./formula";
+
+type Fill = (name: string) => string | null;
+
+function set(node: Node, fill: Fill): preact.ComponentChild {
+  switch (node.kind) {
+    case "name":
+      return <mi>{node.text}</mi>;
+    case "word":
+      return <mi mathvariant="normal">{node.text}</mi>;
+    case "number":
+      return <mn>{node.text}</mn>;
+    case "text":
+      return <mtext>{node.text}</mtext>;
+    case "operator":
+      return <mo>{node.text}</mo>;
+    case "slot": {
+      const number = slot(node.name, fill);
+      return fill(node.name)?.startsWith("−") ? (
+        <mrow>
+          <mo>(</mo>
+          {number}
+          <mo>)</mo>
+        </mrow>
+      ) : (
+        number
+      );
+    }
+    case "row":
+      return <mrow>{laid(node.items, fill)}</mrow>;
+    case "fenced":
+      return (
+        <mrow>
+          <mo>{node.open}</mo>
+          {laid(node.items, fill)}
+          <mo>{node.close}</mo>
+        </mrow>
+      );
+    case "root":
+      return <msqrt>{set(node.body, fill)}</msqrt>;
+    case "fraction":
+      return (
+        <mfrac>
+          {set(node.over, fill)}
+          {set(node.under, fill)}
+        </mfrac>
+      );
+    case "script":
+      if (node.sub && node.sup) {
+        return (
+          <msubsup>
+            {set(node.base, fill)}
+            {set(node.sub, fill)}
+            {set(node.sup, fill)}
+          </msubsup>
+        );
+      }
+      return node.sub ? (
+        <msub>
+          {set(node.base, fill)}
+          {set(node.sub, fill)}
+        </msub>
+      ) : (
+        <msup>
+          {set(node.base, fill)}
+          {set(node.sup!, fill)}
+        </msup>
+      );
+  }
+}
+
+/** What fills a slot; where nothing does, {t} was a group after all and its letters are a name. */
+function slot(name: string, fill: Fill): preact.ComponentChild {
+  const text = fill(name);
+  if (text === null) return <mi>{name}</mi>;
+  return /^−?[\d.]/.test(text) ? <mn data-name={name}>{text}</mn> : <mtext data-name={name}>{text}</mtext>;
+}
+
+/** A negative number is fenced only after an operator other than =, so that a line never begins with a parenthesis. */
+function laid(items: readonly Node[], fill: Fill): preact.ComponentChild[] {
+  return items.map((node, i) => {
+    const before = items[i - 1];
+    const free = !before || (before.kind === "operator" && "=≈,<>≤≥|(".includes(before.text));
+    return node.kind === "slot" && free ? slot(node.name, fill) : set(node, fill);
+  });
+}
+
+export interface MathProps {
+  formula: string;
+  /** Fills {names} in the formula. */
+  fill?: Fill;
+  block?: boolean;
+}
+
+export function Formula({ formula, fill = () => null, block = false }: MathProps) {
+  const tree = useMemo(() => read(formula), [formula]);
+  if (!/[=·√Σ_^−+/{]/.test(formula)) return <span>{formula}</span>; // a sentence, not a formula
+  return (
+    <math display={block ? "block" : "inline"} class={block ? "formula block" : "formula"}>
+      {set(tree, fill)}
+    </math>
+  );
+}

@@ -1,0 +1,40 @@
+/** Numbers as people read them. */
+import type { Num } from "./types";
+
+const SUPERSCRIPTS: Record<string, string> = Object.fromEntries([..."-0123456789"].map((c, i) => [c, "⁻⁰¹²³⁴⁵⁶⁷⁸⁹"[i]]));
+
+/** Up to four decimals, a true minus sign, never −0; what would be lost in the decimals is shown as a power of ten. */
+export function number(x: Num | undefined, decimals = 4): string {
+  if (x === null || x === undefined || !Number.isFinite(x)) return "–";
+  const size = Math.abs(x);
+  if (size > 0 && (size < 0.5 * 10 ** -decimals || size >= 1e7)) return power(x);
+  const shown = x.toFixed(decimals);
+  const trimmed = shown.includes(".") ? shown.replace(/\.?0+$/, "") : shown;
+  return (trimmed === "-0" ? "0" : trimmed).replace("-", "−");
+}
+
+function power(x: number): string {
+  const [digits, exponent] = x.toExponential(1).split("e");
+  const raised = [...exponent.replace("+", "")].map((c) => SUPERSCRIPTS[c]).join("");
+  return `${digits.replace(/\.0$/, "").replace("-", "−")}×10${raised}`;
+}
+
+/** With a sign, for things that are above or below 0. */
+export function signed(x: Num | undefined, decimals = 4): string {
+  const shown = number(x, decimals);
+  return x !== null && x !== undefined && x > 0 ? `+${shown}` : shown;
+}
+
+/** For an axis or a tight place: three significant digits. */
+export function brief(x: Num | undefined): string {
+  if (x === null || x === undefined || !Number.isFinite(x)) return "–";
+  if (x === 0) return "0";
+  const size = Math.abs(x);
+  if (size >= 1e5 || size < 1e-3) return power(x);
+  return Number(x.toPrecision(3)).toString().replace("-", "−");
+}
+
+/** Numbers for arithmetic: what is missing is NaN, and shows as such wherever it spreads to. */
+export const plain = (xs: readonly Num[]): number[] => xs.map((x) => x ?? NaN);
+
+export const largest = (xs: readonly Num[]): number => xs.reduce<number>((m, x) => Math.max(m, Math.abs(x ?? 0)), 0);

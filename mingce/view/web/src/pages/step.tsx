@@ -1,0 +1,77 @@
+/** One step: its rollouts as a table to sort, filter and search, and how its numbers are spread. */
+import { has, paths, useData } from "../api";
+import { Histogram } from "../histogram";
+import { Await } from "../loading";
+import { number } from "../numbers";
+import { usePrefs } from "../prefs";
+import { to } from "../route";
+import { RolloutTable } from "../rollout_table";
+import type { Run, Step as StepData } from "../types";
+
+const SPREAD: [string, string, string, string][] = [
+  ["rewards", "Σ rₜ", "每条回答的奖励", "reward of a rollout"],
+  ["advantages", "Aₜ", "优势", "advantages"],
+  ["ratio", "ρₜ", "新旧策略之比", "ratios"],
+];
+
+export function Step({ id, step }: { id: string; step: number }) {
+  const { say } = usePrefs();
+  const data = useData<StepData>(paths.step(id, step));
+  const run = useData<Run>(paths.run(id));
+  const steps = run.data?.ledger_steps ?? [];
+  const place = steps.indexOf(step);
+  return (
+    <main>
+      <header class="page-head">
+        <h1>{say(`第 ${step} 步`, `Step ${step}`)}</h1>
+        <nav class="walk" aria-label={say("前后的步", "Steps before and after")}>
+          {place > 0 && <a href={to.step(id, steps[place - 1])}>← {steps[place - 1]}</a>}
+          {place >= 0 && place + 1 < steps.length && <a href={to.step(id, steps[place + 1])}>{steps[place + 1]} →</a>}
+        </nav>
+        {has(paths.audit(id, step)) && (
+          <a class="button" href={to.audit(id, { step })}>
+            {say("审计这一步", "Audit this step")}
+          </a>
+        )}
+      </header>
+      <Await of={data}>
+        {(found) => (
+          <>
+            <div class="histograms">
+              {SPREAD.map(([name, symbol, zh, en]) =>
+                found.histograms[name]?.counts.length ? (
+                  <Histogram key={name} title={say(zh, en)} symbol={symbol} data={found.histograms[name]} />
+                ) : null,
+              )}
+            </div>
+            <Facts data={found} />
+            <RolloutTable id={id} data={found} />
+          </>
+        )}
+      </Await>
+    </main>
+  );
+}
+
+function Facts({ data }: { data: StepData }) {
+  const { say } = usePrefs();
+  const { settings, whitening } = data;
+  const facts: [string, string][] = [
+    [say("估计器", "estimator"), settings.estimator ?? "–"],
+    ["γ", number(settings.gamma)],
+    ["λ", number(settings.lam)],
+    ["β", number(settings.beta)],
+    ["ε", `${number(settings.clip_low)} / ${number(settings.clip_high)}`],
+  ];
+  if (whitening) facts.push(["μ(A)", number(whitening.mean)], ["σ(A)", number(whitening.std)], [say("token 数", "tokens"), String(whitening.count)]);
+  return (
+    <dl class="facts">
+      {facts.map(([name, value]) => (
+        <div key={name}>
+          <dt>{name}</dt>
+          <dd>{value}</dd>
+        </div>
+      ))}
+    </dl>
+  );
+}

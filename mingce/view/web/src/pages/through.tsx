@@ -1,0 +1,161 @@
+/** The same prompt across training: its answers step by step, and one token position followed through them. */
+import { useMemo, useState } from "preact/hooks";
+import { paths, useData } from "../api";
+import { Chips, visible } from "../chips";
+import { paint } from "../colours";
+import { Legend } from "../legend";
+import { Await } from "../loading";
+import { largest, number } from "../numbers";
+import { usePrefs } from "../prefs";
+import { to } from "../route";
+import { Sparkline } from "../sparkline";
+import type { Answer, Run, Through as ThroughData } from "../types";
+
+const COLUMNS: [string, string][] = [["advantages", "Aₜ"], ["values", "V(sₜ)"], ["returns", "Rₜ"], ["rewards", "rₜ"], ["deltas", "δₜ"]];
+
+export function Through({ id, query }: { id: string; query: URLSearchParams }) {
+  const { say } = usePrefs();
+  const [step, row] = [query.get("step"), query.get("row")];
+  const data = useData<ThroughData>(
+    step !== null && row !== null ? paths.through(id, Number(step), Number(row)) : paths.prompts(id),
+  );
+  const run = useData<Run>(paths.run(id));
+  return (
+    <main>
+      <h1>{say("同一个提示，随训练", "One prompt through time")}</h1>
+      <Await of={data}>
+        {(found) =>
+          found.answers ? (
+            <Answers id={id} prompt={found.prompt ?? ""} answers={found.answers} />
+          ) : (
+            <Prompts id={id} found={found} latest={run.data?.ledger_steps.at(-1) ?? null} />
+          )
+        }
+      </Await>
+    </main>
+  );
+}
+
+function Prompts({ id, found, latest }: { id: string; found: ThroughData; latest: number | null }) {
+  const { say } = usePrefs();
+  const prompts = found.prompts ?? [];
+  if (prompts.length === 0) {
+    return (
+      <p class="card notice">
+        {say("没有重复出现的提示。", "No prompt recurs.")}{" "}
+        {latest !== null && <a href={to.step(id, latest)}>{say("从最后一步里选一条", "Choose a rollout of the last step")}</a>}
+      </p>
+    );
+  }
+  return (
+    <ul class="card prompt-list">
+      {prompts.map((one) => (
+        <li key={one.prompt}>
+          <a href={to.through(id, { step: one.step, row: one.row })}>{one.prompt}</a>
+          <span class="muted">{say(`${one.answers} 个回答`, `${one.answers} answers`)}</span>
+        </li>
+      ))}
+    </ul>
+  );
+}
+
+function Answers({ id, prompt, answers }: { id: string; prompt: string; answers: Answer[] }) {
+  const { say } = usePrefs();
+  const [column, setColumn] = useState("advantages");
+  const [position, setPosition] = useState(0);
+  const there = COLUMNS.filter(([name]) => answers.some((answer) => answer.columns[name]));
+  const limit = useMemo(() => largest(answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
+  const longest = Math.max(1, ...answers.map((answer) => answer.tokens.length));
+  return (
+    <>
+      <section class="card">
+        <p class="prompt">{prompt}</p>
+        <div class="chips-head">
+          <label>
+            {say("按哪一列着色", "Colour by")}
+            <select value={column} onChange={(event) => setColumn(event.currentTarget.value)}>
+              {there.map(([name, symbol]) => (
+                <option key={name} value={name}>
+                  {symbol} · {name}
+                </option>
+              ))}
+            </select>
+          </label>
+          <Legend limit={limit} symbol={column} />
+        </div>
+        <ol class="answers">
+          {answers.map((answer) => (
+            <li key={`${answer.step}-${answer.row}`}>
+              <a class="answer-step" href={to.rollout(id, answer.step, answer.row, { token: position })}>
+                {say(`第 ${answer.step} 步`, `step ${answer.step}`)} <span class="muted">{number(answer.score, 2)}</span>
+              </a>
+              <Chips tokens={answer.tokens} column={answer.columns[column] ?? null} mask={answer.columns.response_mask ?? null}
+                limit={limit} selected={position} onSelect={setPosition} label={answer.response} />
+            </li>
+          ))}
+        </ol>
+      </section>
+      <section class="card">
+        <h2>{say(`第 ${position} 个位置`, `Position ${position}`)}</h2>
+        <label class="position">
+          t
+          <input type="range" min={0} max={longest - 1} value={position} aria-label={say("位置", "Position")}
+            onInput={(event) => setPosition(Number(event.currentTarget.value))} />
+        </label>
+        <Position id={id} answers={answers} position={position} columns={there} />
+      </section>
+    </>
+  );
+}
+
+interface PositionProps {
+  id: string;
+  answers: Answer[];
+  position: number;
+  columns: [string, string][];
+}
+
+function Position({ id, answers, position, columns }: PositionProps) {
+  const { say, dark } = usePrefs();
+  const lines = answers.filter((answer) => position < answer.tokens.length);
+  const limits = new Map(columns.map(([name]) => [name, largest(answers.flatMap((answer) => answer.columns[name] ?? []))]));
+  const of = (name: string) => lines.map((answer) => answer.columns[name]?.[position] ?? null);
+  return (
+    <div class="table-box">
+      <table>
+        <thead>
+          <tr>
+            <th class="number">{say("步", "step")}</th>
+            <th>token</th>
+            {columns.map(([name, symbol]) => (
+              <th key={name} class="number">
+                <span class="column-name">{name}</span>
+                <span class="muted">{symbol}</span>
+                <Sparkline values={of(name)} width={84} />
+              </th>
+            ))}
+          </tr>
+        </thead>
+        <tbody>
+          {lines.map((answer) => (
+            <tr key={`${answer.step}-${answer.row}`}>
+              <td class="number">
+                <a href={to.rollout(id, answer.step, answer.row, { token: position })}>{answer.step}</a>
+              </td>
+              <td class="token">{visible(answer.tokens[position].text)}</td>
+              {columns.map(([name]) => {
+                const value = answer.columns[name]?.[position] ?? null;
+                const signed = name === "advantages" || name === "deltas" || name === "rewards";
+                return (
+                  <td key={name} class="number" style={signed ? paint(value, limits.get(name)!, dark) : undefined}>
+                    {number(value)}
+                  </td>
+                );
+              })}
+            </tr>
+          ))}
+        </tbody>
+      </table>
+    </div>
+  );
+}

@@ -1,0 +1,32 @@
+/** Prose with {names} to fill in and formulae between backticks. */
+import { Formula } from "./math";
+
+export function Prose({ text, fill }: { text: string; fill: (name: string) => string | null }) {
+  return (
+    <>
+      {text.split(/\n\n+/).map((paragraph, i) => (
+        <p key={i} class="prose">
+          {paragraph.split("`").map((part, j) =>
+            j % 2 ? <Formula key={j} formula={part} fill={fill} /> : <Filled key={j} text={part} fill={fill} />,
+          )}
+        </p>
+      ))}
+    </>
+  );
+}
+
+function Filled({ text, fill }: { text: string; fill: (name: string) => string | null }) {
+  return (
+    <>
+      {text.split(/\{([a-zA-Z_]+)\}/).map((part, i) =>
+        i % 2 ? (
+          <span key={i} class="filled" data-name={part}>
+            {fill(part) ?? "–"}
+          </span>
+        ) : (
+          part
+        ),
+      )}
+    </>
+  );
+}

@@ -1,0 +1,52 @@
+/** Which rollout this is, what came of it, and the other samples of its prompt. */
+import { has, paths } from "./api";
+import { number } from "./numbers";
+import { usePrefs } from "./prefs";
+import { to } from "./route";
+import type { Num, Rollout } from "./types";
+
+export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
+  const { say } = usePrefs();
+  const { info, settings } = rollout;
+  const siblings = rollout.siblings.filter((one) => has(paths.rollout(id, rollout.step, one.row)));
+  const parts = Object.entries((info.score_parts as Record<string, number> | null) ?? {});
+  const facts: [string, string][] = [
+    [say("得分", "score"), number(info.score as Num)],
+    ...parts.map(([name, value]): [string, string] => [name, number(value)]),
+    [say("结束", "finish"), String(info.finish_reason ?? "–")],
+    [say("估计器", "estimator"), settings.estimator ?? "–"],
+    ["γ", number(settings.gamma)],
+    ["λ", number(settings.lam)],
+    ["β", number(settings.beta)],
+  ];
+  return (
+    <>
+      <header class="page-head">
+        <h1>
+          {say(`第 ${rollout.step} 步，第 ${rollout.row} 条回答`, `Step ${rollout.step}, rollout ${rollout.row}`)}
+        </h1>
+        <nav class="walk siblings" aria-label={say("同一提示的其他回答", "Other samples of this prompt")}>
+          {siblings.length > 1 &&
+            siblings.slice(0, 16).map((one) => (
+              <a
+                key={one.row}
+                href={to.rollout(id, rollout.step, one.row)}
+                aria-current={one.row === rollout.row ? "page" : undefined}
+                title={one.response}
+              >
+                #{one.row} <span class="muted">{number(one.score, 2)}</span>
+              </a>
+            ))}
+        </nav>
+      </header>
+      <dl class="facts">
+        {facts.map(([name, value]) => (
+          <div key={name}>
+            <dt>{name}</dt>
+            <dd>{value}</dd>
+          </div>
+        ))}
+      </dl>
+    </>
+  );
+}

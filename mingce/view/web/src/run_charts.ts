@@ -1,0 +1,29 @@
+/** Which metrics share a chart, and which come first. */
+import type { Run } from "./types";
+
+export interface ChartPlan {
+  names: string[];
+}
+
+const FIRST: (string | RegExp)[][] = [
+  ["critic/score/mean", "val/accuracy_sampled", "val/accuracy_greedy"],
+  ["critic/kl"],
+  ["actor/entropy"],
+  ["critic/vf_loss"],
+  ["critic/vf_explained_var"],
+  ["actor/pg_clipfrac", "critic/vf_clipfrac"],
+  ["actor/pg_loss"],
+  ["response_length/mean", "response_length/min", "response_length/max"],
+  [/^timing_s\//],
+];
+
+/** The charts that everyone looks at, then one for each of the other metrics. */
+export function plan(run: Run): { first: ChartPlan[]; rest: ChartPlan[] } {
+  const there = Object.keys(run.series).filter((name) => run.series[name].some((value) => value !== null));
+  const first = FIRST.map((wanted) => ({
+    names: wanted.flatMap((one) => there.filter((name) => (typeof one === "string" ? one === name : one.test(name)))),
+  })).filter(({ names }) => names.length > 0);
+  const used = new Set(first.flatMap(({ names }) => names));
+  const rest = there.filter((name) => !used.has(name)).sort().map((name) => ({ names: [name] }));
+  return { first, rest };
+}

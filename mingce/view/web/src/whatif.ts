@@ -1,0 +1,130 @@
+/** The rollout under other settings: the columns recomputed in the page. */
+import { chosen, estimate, klRewards, moments, needsCritic, policyTerm, valueTerm, whiten } from "./credit";
+import type { Credit, Estimator, Moments } from "./credit";
+import { siblingRewards, type Book } from "./facts";
+import { plain } from "./numbers";
+import type { Columns, Num, Rollout } from "./types";
+
+export type Whiten = "none" | "step" | "group";
+
+export interface WhatIf {
+  gamma: number;
+  lam: number;
+  beta: number;
+  estimator: Estimator;
+  n: number;
+  k: number;
+  whiten: Whiten;
+}
+
+export function recorded(rollout: Rollout): WhatIf {
+  const { gamma, lam, beta, estimator, n, k, whiten } = rollout.settings;
+  return {
+    gamma: gamma ?? 1,
+    lam: lam ?? 0.95,
+    beta: beta ?? 0,
+    estimator: (estimator ?? "gae") as Estimator,
+    n: n ?? 5,
+    k: k ?? 3,
+    whiten: (whiten ?? "whitened_advantages" in rollout.columns) ? "step" : "none",
+  };
+}
+
+/** The rollout first, then the other samples of its prompt. */
+export interface Group {
+  rewards: number[][];
+  values: number[][];
+  mask: number[][];
+  after: number[];
+}
+
+export function groupOf(rollout: Rollout, beta: number): Group {
+  const { columns } = rollout;
+  const others = rollout.siblings.filter((one) => one.row !== rollout.row);
+  const mask = [plain(columns.response_mask), ...others.map((one) => plain(one.response_mask))];
+  const priced = columns.scores && columns.kl && rollout.settings.beta !== null;
+  const own = priced
+    ? klRewards([plain(columns.scores)], [plain(columns.kl)], [mask[0]], beta)[0]
+    : plain(columns.rewards ?? columns.scores);
+  return {
+    rewards: [own, ...others.map((one) => siblingRewards(one, priced ? beta : null))],
+    values: [
+      columns.values ? plain(columns.values) : mask[0].map(() => 0),
+      ...others.map((one) => (one.values ? plain(one.values) : one.response_mask.map(() => 0))),
+    ],
+    mask,
+    after: [rollout.bootstrap ?? 0, ...others.map((one) => one.bootstrap ?? 0)],
+  };
+}
+
+export function creditOf(group: Group, what: WhatIf, attention?: number[]): Credit {
+  const width = Math.max(...group.mask.map((row) => row.length));
+  const weights = attention && group.mask.map((row, b) => (b ? row : attention));
+  return estimate(what.estimator, { ...group, attention: weights }, { ...what, n: Math.min(what.n, width) });
+}
+
+/** The same book with the credit columns, and the losses that hang on them, as these settings would have made them. */
+export function rewrite(rollout: Rollout, what: WhatIf): Book {
+  const group = groupOf(rollout, what.beta);
+  const credit = creditOf(group, what, rollout.columns.attention_weights && plain(rollout.columns.attention_weights));
+  const stats = statistics(rollout, what, credit, group);
+  const white = what.whiten === "none" ? null : whiten(credit.advantages, group.mask, stats ?? undefined)[0];
+  const mask = group.mask[0];
+  const kept = (row: readonly number[]): Num[] => row.map((x, t) => (mask[t] && Number.isFinite(x) ? x : null));
+
+  const columns: Columns = { ...rollout.columns, rewards: kept(group.rewards[0]), advantages: kept(credit.advantages[0]) };
+  for (const name of ["deltas", "returns", "whitened_advantages", "policy_loss", "clipped", "dual_clipped"]) {
+    delete columns[name];
+  }
+  if (credit.deltas) columns.deltas = kept(credit.deltas[0]);
+  if (credit.returns) columns.returns = kept(credit.returns[0]);
+  if (white) columns.whitened_advantages = kept(white);
+  const settings = { ...rollout.settings, ...what, whiten: what.whiten !== "none" };
+  const book: Book = {
+    rollout,
+    columns,
+    settings,
+    whitening: stats && { mean: stats.mean, std: Math.sqrt(stats.variance), count: stats.count },
+  };
+  losses(book, white ?? credit.advantages[0], credit.returns?.[0] ?? null);
+  return book;
+}
+
+function statistics(rollout: Rollout, what: WhatIf, credit: Credit, group: Group): Moments | null {
+  const step = rollout.whitening;
+  if (what.whiten === "none") return null;
+  if (what.whiten === "group" || !step) return moments(credit.advantages, group.mask);
+  return { mean: step.mean, variance: step.variance ?? step.std ** 2, count: step.count };
+}
+
+function losses({ rollout, columns, settings }: Book, advantages: number[], targets: number[] | null): void {
+  const { old_log_probs: old, new_log_probs: fresh, values, new_values } = rollout.columns;
+  const slots = chosen(plain(columns.response_mask));
+  const empty = (): Num[] => rollout.tokens.map(() => null);
+  if (old && fresh && settings.policy_loss !== "cpi") {
+    columns.policy_loss = empty();
+    columns.clipped = empty();
+    for (const t of slots) {
+      if (old[t] === null || fresh[t] === null) continue;
+      const { clip_low, clip_high, dual_clip } = settings;
+      const term = policyTerm(old[t], fresh[t], advantages[t], clip_low ?? 0.2, clip_high ?? 0.2, dual_clip ?? null);
+      columns.policy_loss[t] = term.loss;
+      columns.clipped[t] = Number(term.clipped);
+    }
+  }
+  if (targets && values && new_values) {
+    columns.value_loss = empty();
+    for (const t of slots) {
+      if (values[t] === null || new_values[t] === null) continue;
+      columns.value_loss[t] = valueTerm(new_values[t], targets[t], values[t], settings.value_clip).loss;
+    }
+  } else {
+    delete columns.value_loss;
+  }
+}
+
+/** Estimators that this rollout has the columns for. */
+export function possible(rollout: Rollout, name: Estimator): boolean {
+  if (needsCritic(name)) return !!rollout.columns.values;
+  return name !== "attention" || !!rollout.columns.attention_weights;
+}

@@ -1,0 +1,49 @@
+/** A table of which only the rows in sight exist: rows of one height in a box that scrolls. */
+import type { ComponentChildren } from "preact";
+import { useEffect, useRef, useState } from "preact/hooks";
+
+const ROW = 34;
+const EXTRA = 8;
+
+export interface WindowedProps {
+  count: number;
+  head: ComponentChildren;
+  row: (index: number) => ComponentChildren;
+  /** A row to bring into sight when it changes. */
+  show?: number | null;
+  height?: number;
+  label: string;
+}
+
+export function Windowed({ count, head, row, show = null, height = 420, label }: WindowedProps) {
+  const box = useRef<HTMLDivElement>(null);
+  const [top, setTop] = useState(0);
+  useEffect(() => {
+    const element = box.current;
+    if (!element || show === null) return;
+    const y = show * ROW;
+    if (y < element.scrollTop || y > element.scrollTop + element.clientHeight - 3 * ROW) {
+      element.scrollTop = Math.max(0, y - element.clientHeight / 2);
+    }
+  }, [show]);
+  const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
+  const last = Math.min(count, Math.ceil((top + height) / ROW) + EXTRA);
+  return (
+    <div
+      class="table-box"
+      ref={box}
+      style={{ maxHeight: `${height}px` }}
+      tabIndex={0}
+      onScroll={(event) => setTop((event.currentTarget as HTMLElement).scrollTop)}
+    >
+      <table aria-label={label} aria-rowcount={count + 1}>
+        <thead>{head}</thead>
+        <tbody>
+          <tr class="filler" style={{ height: `${first * ROW}px` }} aria-hidden="true" />
+          {Array.from({ length: Math.max(0, last - first) }, (_, i) => row(first + i))}
+          <tr class="filler" style={{ height: `${Math.max(0, count - last) * ROW}px` }} aria-hidden="true" />
+        </tbody>
+      </table>
+    </div>
+  );
+}
