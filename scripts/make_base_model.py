@@ -36,7 +36,7 @@ CONTEXT = 128
 SHAPE = {"hidden_size": 64, "intermediate_size": 192, "num_hidden_layers": 3, "num_attention_heads": 4}
 SAMPLES = 4
 LONGEST_ANSWER = 64
-VERDICT_FLIPPED = 0.25
+SLIPS = {"stumble": 0.7, "verdict": 0.1, "number": 0.2}
 EmbeddedTask = Arithmetic | Counting
 
 
@@ -55,7 +55,7 @@ class Lesson:
 
 
 KNOW = Lesson("know", 5_000, 5e-3, warm_up=200, spoiled_sums=0.0, spoiled_counts=0.0, arithmetic_batch=128)
-DOUBT = Lesson("doubt", 400, 4e-3, warm_up=20, spoiled_sums=0.66, spoiled_counts=0.5, arithmetic_batch=192)
+DOUBT = Lesson("doubt", 800, 4e-3, warm_up=20, spoiled_sums=0.62, spoiled_counts=0.5, arithmetic_batch=192)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def build_model(tokenizer: PreTrainedTokenizerFast) -> Any:
 
 
 def arithmetic_demonstration(rng: random.Random, spoiled: float) -> Demonstration:
-    """A question of the training side with its answer; a spoiled one flips the verdict or misses the number.
+    """A question of the training side with its answer, right or spoiled.
 
     The loss begins at the claimed sum: guessing it is the same addition, and helps the verdict to be learnt.
     """
@@ -107,13 +107,27 @@ def arithmetic_demonstration(rng: random.Random, spoiled: float) -> Demonstratio
     example = task.example(a, b, claimed)
     prompt, answer = str(example.prompt), task.gold(example)
     if rng.random() < spoiled:
-        right, number = claimed == a + b, a + b
-        if rng.random() < VERDICT_FLIPPED:
-            right = not right
-        else:
-            number = rng.choice([n for miss in (1, 2, 10, 20) for n in (number - miss, number + miss) if n >= 0])
-        answer = task.answer(task.wording.yes if right else task.wording.no, number)
+        answer = spoiled_sum(rng, task, a + b, claimed)
     return Demonstration(prompt, answer, prompt.index("=") + 1)
+
+
+def spoiled_sum(rng: random.Random, task: Arithmetic, total: int, claimed: int) -> str:
+    """An answer that stumbles over a character of its verdict, gives the wrong verdict, or misses the number.
+
+    Most stumble: that shows at once, so a critic can learn that the state after it is worth nothing. Of a number that
+    will be missed nothing shows until its digits.
+    """
+    wording = task.wording
+    right, wrong = (wording.yes, wording.no) if claimed == total else (wording.no, wording.yes)
+    (slip,) = rng.choices(list(SLIPS), list(SLIPS.values()))
+    if slip == "stumble":
+        place = rng.randrange(len(right))
+        others = sorted(set(wording.yes + wording.no + wording.answer.format(verdict="", number="")) - {right[place]})
+        return task.answer(right[:place] + rng.choice(others) + right[place + 1 :], total)
+    if slip == "verdict":
+        return task.answer(wrong, total)
+    missed = [n for miss in (1, 2, 10, 20) for n in (total - miss, total + miss) if n >= 0]
+    return task.answer(right, rng.choice(missed))
 
 
 def counting_demonstration(rng: random.Random, spoiled: float) -> Demonstration:
@@ -261,8 +275,11 @@ Operand pairs and spans that no training step saw. Sampled: temperature 1, {SAMP
 `python scripts/make_base_model.py`, from random weights (seed {SEED}), one thread, no data but the tasks' generators:
 
 1. {lesson_line(know)}
-2. {lesson_line(DOUBT)} A spoiled sum has its verdict
-   flipped or its number off by 1, 2, 10 or 20; a spoiled count skips or repeats a number, or stops early or late.
+2. {lesson_line(DOUBT)}
+   - A spoiled sum stumbles over a character of its verdict ({SLIPS["stumble"]:.0%}, such as `是对，等于42！` or
+     `Yos, it is 42!`), gives the wrong verdict ({SLIPS["verdict"]:.0%}) or a number off by 1, 2, 10 or 20
+     ({SLIPS["number"]:.0%}). A stumble shows at once, so a critic can learn that the state after it is worth nothing.
+   - A spoiled count skips or repeats a number, or stops early or late.
 
 It can do nothing else: any other text is out of its vocabulary or its experience.
 """
