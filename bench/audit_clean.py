@@ -117,6 +117,9 @@ class Case:
             "n": 5,
             "k": 3,
         }
+        if like is not None:
+            self.settings, self.pad = dict(like.settings), like.pad
+            estimator = self.estimator
         self.minibatches = int(rng.choice([1, 1, 2])) if minibatches is None and maker == "own" else minibatches or 1
         self.truncation = str(rng.choice(advantage.TRUNCATION)) if truncation is None else truncation
         if self.truncation == "bootstrap" and estimator not in CRITIC:

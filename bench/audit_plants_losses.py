@@ -163,26 +163,29 @@ def _(case: Case) -> None:
 # ── 43: the price over steps ───────────────────────────────────────────────────────────────────────────────────────
 
 
-TARGET, HORIZON = 0.004, 400
+HORIZON = 400
 
 
 def steered(case: Case, heard: Callable[[Case], float], counted: Callable[[Case], int]) -> list[Case]:
     """Four steps whose adaptive price hears `heard` and counts `counted` samples."""
     steps, price, right = [case], 0.05, 0.05
-    case.settings |= {"kl_target": TARGET, "kl_horizon": HORIZON, "kl_estimator": "k1"}
+    target = 1.05 * float(masking.masked_mean(apart(case), case.chosen))
+    here(target > 1e-3)
+    case.settings |= {"kl_target": target, "kl_horizon": HORIZON, "kl_estimator": "k1"}
     for number in range(3):
         steps.append(Case(case.seed + 1 + number, case.maker, case.holes, rows=48, like=steps[-1]))
     for one in steps:
+        seen, wanted = price, right
         one.settings["beta"] = price
         one.then("log", lambda c, p=price: c.scalars.update(kl_coef=p))  # type: ignore[misc]
-        price = _moved(price, heard(one), counted(one))
-        right = _moved(right, float(masking.masked_mean(apart(one), one.chosen)), one.shape[0])
-    here(abs(price / right - 1) > 0.02)
+        price = _moved(price, heard(one) / target, counted(one))
+        right = _moved(right, float(masking.masked_mean(apart(one), one.chosen)) / target, one.shape[0])
+    here(abs(seen / wanted - 1) > 0.02)
     return steps[1:]
 
 
 def _moved(price: float, heard: float, counted: int) -> float:
-    return price * (1 + min(max(heard / TARGET - 1, -0.2), 0.2) * counted / HORIZON)
+    return price * (1 + min(max(heard - 1, -0.2), 0.2) * counted / HORIZON)
 
 
 def apart(case: Case) -> Tensor:
@@ -195,9 +198,10 @@ def _(case: Case) -> list[Case]:
     return steered(case, lambda c: float(masking.masked_mean(apart(c), c.chosen)), lambda c: 1)
 
 
-@plant(43, "the sum of the KL", rows=48, far=0.02)
+@plant(43, "the KL's mean over pads", rows=48, far=0.12)
 def _(case: Case) -> list[Case]:
-    return steered(case, lambda c: abs(float(apart(c).sum())), lambda c: c.shape[0])
+    has_pads(case)
+    return steered(case, lambda c: float(apart(c).mean()), lambda c: c.shape[0])
 
 
 # ── verl 0.1 ───────────────────────────────────────────────────────────────────────────────────────────────────────

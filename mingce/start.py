@@ -225,7 +225,7 @@ def summary(trainer: Trainer, seconds: float) -> Summary:
     commands = (
         [f"mingce resume {path}"]
         if stopped
-        else [f"mingce chat {path}", f"mingce eval {path}", f"mingce export {path} --out DIR"]
+        else [f"mingce view {path}", f"mingce chat {path}", f"mingce eval {path}", f"mingce export {path} --out DIR"]
     )
     return Summary(
         run=str(path),

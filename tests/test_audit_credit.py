@@ -14,10 +14,10 @@ from hypothesis import assume, given, settings
 from torch import Tensor
 
 from mingce.algorithms import reference
-from mingce.algorithms.advantage import gae, grpo, rloo
+from mingce.algorithms.advantage import gae, grpo, rloo, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
-from mingce.audit import credit, groups, rewards, whitening
+from mingce.audit import credit, groups, rewards, stored, whitening
 from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
@@ -61,7 +61,7 @@ def credited(c: Columns, reward: Tensor) -> Columns:
 def look(c: Columns, rows: dict[str, list[Any]] | None = None, **given_settings: Any) -> tuple[Evidence, list[Finding]]:
     evidence = Evidence(Dump({name: column.numpy() for name, column in c.items()}, rows or {}, given_settings))
     found: list[Finding] = []
-    for family in (rewards, credit, whitening, groups):
+    for family in (rewards, credit, stored, whitening, groups):
         for check in family.CHECKS:
             if evidence.has(*check.needs):
                 found.extend(check.run(evidence))
@@ -142,6 +142,32 @@ def test_the_convention_of_trl_is_one() -> None:
     c["values"] = torch.where(mask, values, 0.0)  # without the value after the end the score is only misplaced
     del c["returns"], c["advantages"]
     assert codes(look(c)[1]) == ["score-index"]
+
+
+@pytest.mark.parametrize(
+    ("column", "code"),
+    [
+        ("returns", "advantage-unexplained"),
+        ("rewards", "advantage-unexplained"),
+        ("values", "advantage-unexplained"),
+        ("deltas", "td-error-disagrees"),
+        ("kl", "kl-disagrees"),
+        ("ratio", "ratio-disagrees"),
+    ],
+)
+def test_one_wrong_number_is_found_where_it_is(column: str, code: str) -> None:
+    c = clean(5)
+    c["deltas"] = td_errors(c["rewards"], c["values"], c["response_mask"], GAMMA)
+    c["kl"] = kl_penalty(c["old_log_probs"], c["ref_log_probs"], "k1")
+    c["new_log_probs"] = c["old_log_probs"] - 0.1
+    c["ratio"] = torch.exp(c["new_log_probs"] - c["old_log_probs"])
+    assert codes(look(c)[1]) == []
+    c[column] = c[column].clone()
+    c[column][7, 5] += 0.5
+    found = look(c)[1]
+    assert code in codes(found, "bug")
+    (finding,) = [one for one in found if one.fault.code == code]
+    assert any(place.row == 7 and place.token in (4, 5) for place in finding.places)
 
 
 def test_dense_scores_have_no_one_place() -> None:

@@ -11,9 +11,9 @@ from mingce.audit.finding import Check, Finding, Report, Skipped
 
 def checks() -> list[Check]:
     """All checks of one dump, in the order in which a trainer makes its columns."""
-    from mingce.audit import credit, geometry, groups, losses, policy, precision, rewards, whitening
+    from mingce.audit import credit, geometry, groups, losses, policy, precision, rewards, stored, whitening
 
-    families = (geometry, precision, rewards, credit, whitening, groups, policy, losses)
+    families = (geometry, precision, rewards, credit, stored, whitening, groups, policy, losses)
     return [check for family in families for check in family.CHECKS]
 
 
