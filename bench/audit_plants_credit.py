@@ -402,16 +402,21 @@ def normal(values: Tensor, mask: Tensor, over: Tensor | None = None) -> Tensor:
     return keep((values - mean) * torch.rsqrt(var + 1e-8), mask)
 
 
+def stored(case: Case, raw: Tensor) -> Tensor:
+    """The raw advantages as they stand in memory: verl's carry on over slots that were not chosen."""
+    return raw if case.maker == "verl" else keep(raw, case.chosen)
+
+
 @plant(29, "statistics over every slot")
 def _(case: Case) -> None:
     has_pads(case)
-    whitened(case, lambda c, raw: normal(keep(raw, c.chosen), c.chosen, torch.ones_like(c.chosen)))
+    whitened(case, lambda c, raw: normal(stored(c, raw), c.chosen, torch.ones_like(c.chosen)))
 
 
 @plant(29, "statistics over the attention mask", holes=True)
 def _(case: Case) -> None:
     has_holes(case)
-    whitened(case, lambda c, raw: normal(keep(raw, c.chosen), c.chosen, c.present))
+    whitened(case, lambda c, raw: normal(stored(c, raw), c.chosen, c.present))
 
 
 def by_part(case: Case, raw: Tensor, part: list[Any]) -> Tensor:
@@ -631,7 +636,7 @@ def _(case: Case) -> None:
     credit(case, lambda c: recursion(c, c.columns["rewards"], c.columns["values"]))
 
 
-@plant(40, "verl 0.1: values masked before the rows are put back", seed=True, also=(19, 27), makers=("own",))
+@plant(40, "verl 0.1: values masked before the rows are put back", seed=True, also=(19, 27, 37), makers=("own",))
 def _(case: Case) -> None:
     has_pads(case)
     order = case.rng.permutation(case.shape[0])

@@ -155,10 +155,12 @@ def train(out: Path, batches: int) -> None:
         vocab_size=len(letters), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2,
     )  # fmt: skip
-    policy = LlamaForCausalLM(shape)
+    policy, reference = LlamaForCausalLM(shape), LlamaForCausalLM(shape)
+    for model in (policy, reference):
+        model.lm_head = torch.nn.Linear(shape.hidden_size, len(letters))
     with torch.no_grad():
         policy.lm_head.weight *= 8  # random weights hardly prefer anything
-    reference = LlamaForCausalLM(shape)
+        policy.lm_head.bias[:2] = -20.0  # a trained model does not write pads
     reference.load_state_dict(policy.state_dict())
     shape.num_labels = 1
     critic = LlamaForSequenceClassification(shape)

@@ -47,7 +47,7 @@ def check(name: str, *needs: str) -> Check:
     return Check(name, ("检查", "a check"), needs, lambda e: ())
 
 
-BUG = fault("kl-sign", link="https://github.com/qiancheng0/ToolRL/issues/52")
+BUG = fault("kl-turned", link="https://github.com/qiancheng0/ToolRL/issues/52")
 OTHER = fault("gae-end", classes=(16, 34))
 DOUBT = fault("drift", "suspicious", (6, 41))
 CUSTOM = fault("score-last", "convention", ())
@@ -98,9 +98,9 @@ def shown(audited: Audited, lang: str, width: int = 100) -> str:
 @pytest.mark.parametrize("width", [20, 80])
 def test_the_first_line_is_the_verdict_whole(width: int) -> None:
     en = shown(Audited([bad()]), "en", width).splitlines()[0]
-    assert en == "BUG: The KL penalty of kl-sign has the wrong sign: β fits to -0.001235 (and 1 more)"
+    assert en == "BUG: The KL penalty of kl-turned has the wrong sign: β fits to -0.001235 (and 1 more)"
     zh = shown(Audited([bad()]), "zh", width).splitlines()[0]
-    assert zh == "BUG：kl-sign 的 KL 惩罚符号反了：拟合出 β = -0.001235（另有 1 个）"
+    assert zh == "BUG：kl-turned 的 KL 惩罚符号反了：拟合出 β = -0.001235（另有 1 个）"
 
 
 def test_a_clean_verdict_counts_what_was_looked_at_and_what_is_doubtful() -> None:
@@ -197,7 +197,7 @@ def test_of_several_steps_each_has_a_line_and_the_worst_its_report() -> None:
     lines = shown(audited, "en", 200).splitlines()
     assert lines[0].endswith("(and 1 more); bugs in 2 of 3 dumps, first in step 2")
     assert lines[1] == "✓ step 1  clean: 83,021 tokens, 2 checks, no bug"
-    assert lines[2].startswith("✗ step 2  BUG: The KL penalty of kl-sign")
+    assert lines[2].startswith("✗ step 2  BUG: The KL penalty of kl-turned")
     assert "the worst: step 2" in lines
     assert audited.worst.step == 2
     assert audited.exit_code == 1
@@ -212,7 +212,7 @@ def test_of_many_steps_only_those_with_something_are_listed() -> None:
 def test_a_bug_across_steps_is_a_bug() -> None:
     audited = Audited([report(step=1), report(step=2)], [Finding(BUG, "prompt_ids", {"beta": 1})])
     assert audited.exit_code == 1
-    assert audited.verdict("en") == "BUG: The KL penalty of kl-sign has the wrong sign: β fits to 1"
+    assert audited.verdict("en") == "BUG: The KL penalty of kl-turned has the wrong sign: β fits to 1"
 
 
 # ── JSON and Markdown ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,7 +240,7 @@ def test_json_has_its_keys_and_reads_back() -> None:
 def test_json_of_several_dumps_holds_every_report() -> None:
     found = audited_json(Audited([report(step=1), bad(2)], [Finding(BUG, "prompt_ids")]))
     assert [one["exit_code"] for one in found["reports"]] == [0, 1]
-    assert found["across_steps"][0]["code"] == "kl-sign"
+    assert found["across_steps"][0]["code"] == "kl-turned"
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])

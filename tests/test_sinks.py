@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+import time
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -80,6 +81,7 @@ def test_tensorboard_shows_each_step_once_after_a_resume(tmp_path: Path) -> None
 
 def test_tensorboard_forgets_step_0_too_when_a_run_starts_over(tmp_path: Path) -> None:
     for _ in range(2):  # the second time there was no checkpoint yet
+        time.sleep(1.1)  # event files are read in the order of their names, which count seconds
         sinks = open_sinks([], tmp_path, "run", CONFIG, 1, no_note)
         sinks.log(0, {"val/score_mean": 0.25})
         sinks.log(1, {"val/score_mean": 0.5})

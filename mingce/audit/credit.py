@@ -63,8 +63,8 @@ ROWS_SWAPPED = Fault(
 )  # fmt: skip
 VALUES_OTHER_MASK = Fault(
     "values-masked-by-another-row", "bug", (19, 37),
-    ("有的行末尾若干被选 token 的价值恰为 0，而另一些行的填充上却留着价值：掩码乘到了别的行上。",
-     "Values are exactly 0 on the last chosen tokens of some rows and kept on the padding of others: they were masked with other rows' masks."),
+    ("有的行末尾若干被选 token 的价值恰为 0：价值乘上了别的行的掩码。",
+     "Values are exactly 0 on the last chosen tokens of some rows: they were masked with other rows' masks."),
     "V(s_t) kept where m_t = 1, of the same row",
     ("动态分批后先乘掩码，再把行换回原来的次序。", "With dynamic batches the mask is applied before the rows are put back in order."),
     ("先恢复行的次序，再乘掩码。", "Restore the order of the rows first, then mask."),
@@ -327,35 +327,25 @@ def _scattered(e: Evidence, c: Columns, pairs: Bools, loose: float) -> Finding |
 
 def _reach(e: Evidence) -> Bools:
     """[B, T] the slots the recursion runs over: the chosen tokens, and where the score sits after them one slot more."""
+    if not e.settings.get("score_after_last") and e.dump.source != "trl":
+        return e.mask
     if e.has("value_mask"):
         return e.dump.columns["value_mask"].astype(bool)
-    if not e.settings.get("score_after_last"):
-        return e.mask
     after = (np.arange(e.mask.shape[1]) == e.last[:, None] + 1) & (e.last[:, None] >= 0)
     return np.asarray(e.mask | after)
 
 
 def _values_masked_elsewhere(e: Evidence) -> Finding | None:
+    """Values that are exactly 0 from some chosen token to the end of the row, in several rows: no critic says that."""
     values = e["values"]
-    slots = np.arange(values.shape[1])
     zero = (values == 0) & e.mask
-    tail = zero & (np.cumsum((~zero & e.mask)[:, ::-1], axis=1)[:, ::-1] == 0)  # zeros up to the last chosen token
-    on_pads = (values != 0) & (slots > e.last[:, None] + 1)
-    if (values[e.mask] == 0).mean() > 0.9 or not tail.any() or not on_pads.any():
+    nothing_after = np.cumsum((~zero & e.mask)[:, ::-1], axis=1)[:, ::-1] == 0
+    tail = zero & nothing_after
+    cut = tail.sum(axis=1) >= 2
+    if zero.sum() > 0.9 * e.mask.sum() or cut.sum() < 3:
         return None
-    cut, kept = tail.any(axis=1), on_pads.any(axis=1)
-    if (cut & kept).any() or (tail.sum(axis=1)[cut] < 2).all():
-        return None
-    ends = np.where(values != 0, slots, -1).max(axis=1)  # where each row's values end
-    if sorted(ends[~(e.last < 0)] + 0) != sorted(e.last[~(e.last < 0)]):
-        return None
-    return Finding(
-        VALUES_OTHER_MASK,
-        "values",
-        {},
-        e.places(tail, np.full_like(values, np.nan), values),
-        float((cut | kept).mean()),
-    )
+    expected = np.full_like(values, np.nan)
+    return Finding(VALUES_OTHER_MASK, "values", {}, e.places(tail, expected, values), float(cut.mean()))
 
 
 def _off(e: Evidence, c: Columns, expected: Floats, where: Bools, tolerance: float) -> Bools:
@@ -446,9 +436,10 @@ def _bootstrap(
 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
-    if e.has("values") or _constant_rows(e, e["returns"]):
+    sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
+    if e.has("values") or constant_rows(e, sums):
         return
-    rewards, returns = _finite(e["rewards"], e["returns"])
+    rewards, returns = _finite(e["rewards"], sums)
     c = Columns(rewards, np.zeros_like(rewards), returns)
     pairs = _next_to(e.mask)
     here = pairs[:, :-1]
@@ -467,7 +458,7 @@ def reward_to_go(e: Evidence) -> Iterator[Finding]:
     yield from _at_holes(e, c, e.mask, gamma, gamma)
 
 
-def _constant_rows(e: Evidence, column: Floats) -> bool:
+def constant_rows(e: Evidence, column: Floats) -> bool:
     """Whether every row holds one number on all of its chosen tokens."""
     high = np.where(e.mask, column, -np.inf).max(axis=1, initial=-np.inf)
     low = np.where(e.mask, column, np.inf).min(axis=1, initial=np.inf)
@@ -504,7 +495,7 @@ def returns(e: Evidence) -> Iterator[Finding]:
 CHECKS = (
     Check("K5 gae", ("优势的递推", "the recursion of the advantages"),
           ("rewards", "values", "raw_advantages|returns"), recursion),
-    Check("K5 sums", ("无 critic 的回报", "returns without a critic"), ("rewards", "returns"), reward_to_go),
+    Check("K5 sums", ("无 critic 的回报", "returns without a critic"), ("rewards", "raw_advantages|returns"), reward_to_go),
     Check("K6 returns", ("回报 = 优势 + 价值", "returns = advantages + values"),
           ("raw_advantages", "values", "returns"), returns),
 )  # fmt: skip

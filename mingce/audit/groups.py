@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.credit import _constant_rows
+from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
 
@@ -117,6 +117,15 @@ def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[str, str, Ints]]:
             yield f"windows of {size} rows", f"连续 {size} 行", np.arange(rows) // size
             if rows % size == 0:
                 yield f"a stride of {rows // size}", f"步长 {rows // size}", np.arange(rows) % (rows // size)
+    ranks = [("rank", np.unique([str(x) for x in e.row("rank")], return_inverse=True)[1])] if e.has("rank") else []
+    blocks = [(f"{parts} equal blocks", np.arange(rows) * parts // rows) for parts in (2, 4, 8) if rows > 2 * parts]
+    for name, part in ranks + blocks:
+        within = np.unique(true * rows + part, return_inverse=True)[1]
+        yield (
+            f"the prompt within each of {name}",
+            f"各{'进程' if name == 'rank' else '块'}之内的提示",
+            within.astype(np.int64),
+        )
     for name, zh in (("uid", "uid"), ("group", "记录的 group"), ("rank", "rank"), ("micro_batch", "微批")):
         if e.has(name):
             yield (
@@ -147,7 +156,7 @@ def groups(e: Evidence) -> Iterator[Finding]:
         return
     true = _groups(e)
     used = np.flatnonzero(e.mask.any(axis=1))
-    if true is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not _constant_rows(e, column):
+    if true is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
         return
     first = e.mask.argmax(axis=1)
     found = column[used, first[used]]
@@ -225,22 +234,32 @@ def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:
     return image if slope > 0 and np.abs(image - found).max() < 0.1 * np.abs(numbers - found).max() else numbers
 
 
-def _rows_moved(used: Ints, true: Ints, found: Floats, clean: dict, tolerance: float) -> Finding | None:  # type: ignore[type-arg]
+def _rows_moved(
+    used: Ints, true: Ints, found: Floats, clean: dict[tuple[str, str], Floats], tolerance: float
+) -> Finding | None:
+    """From some row on the advantages are those of other rows; or only groups that lack rows are off.
+
+    A dropped row leaves its group without its true mean, so that rows of whole groups alone are judged.
+    """
+    sizes = np.bincount(true)
+    whole = sizes[true] == sizes.max()
+    rows = np.arange(len(found))
     for expected in clean.values():
         wrong = np.abs(expected - found) > tolerance
-        start = int(wrong.argmax())
-        rows = len(found)
+        places = _row_places(used, expected, found, tolerance)
         for by in (1, -1, 2, -2, 3, -3, 4, -4):
-            here = np.arange(start, rows - by) if by > 0 else np.arange(max(start, -by), rows)
-            if len(here) >= 4 and (np.abs(expected[here + by] - found[here]) <= tolerance).mean() > 0.9:
-                places = _row_places(used, expected, found, tolerance)
-                return Finding(DESYNC, "advantages", {"row": int(used[start]), "by": by}, places, float(wrong.mean()))
-        sizes = np.bincount(true)
-        short = sizes[true] < sizes.max()
-        if short.any() and wrong[short].mean() > 0.5 and not wrong[~short].any():
-            return Finding(
-                INCOMPLETE, "advantages", {}, _row_places(used, expected, found, tolerance), float(wrong.mean())
-            )
+            other = np.clip(rows + by, 0, len(rows) - 1)
+            judged = whole[other] & (rows + by == other)
+            misses = judged & (np.abs(expected[other] - found) > tolerance)
+            before = np.concatenate([[0], np.cumsum(wrong & whole)])  # misses if the move begins at row k
+            after = np.concatenate([np.cumsum(misses[::-1])[::-1], [0]])
+            start = int(np.argmin(before + after))
+            moved = judged & ~misses & wrong & (rows >= start)
+            if before[start] + after[start] == 0 and moved.sum() >= 3:
+                said = {"row": int(used[min(start, len(used) - 1)]), "by": by}
+                return Finding(DESYNC, "advantages", said, places, float(wrong.mean()))
+        if not whole.all() and wrong[~whole].mean() > 0.5 and not wrong[whole].any():
+            return Finding(INCOMPLETE, "advantages", {}, places, float(wrong.mean()))
     return None
 
 

@@ -337,6 +337,11 @@ def entropy(e: Evidence) -> Iterator[Finding]:
             ("抽样时的分布更平（温度高于打分）", "they came from a flatter one (a higher temperature)"),
             (2,),
         )
+        if not e.has("rollout_log_probs"):  # nothing to hold the log-probs against: they may belong to other tokens
+            sides, classes = (
+                (sides[0] + "，或 log-prob 错开了一位", sides[1] + ", or the log-probs are shifted by one"),
+                (2, 18),
+            )
     else:
         sides = (
             "抽样时的分布更尖（温度低于打分，或截断采样）",

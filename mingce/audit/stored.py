@@ -29,11 +29,11 @@ KL = Fault(
 )  # fmt: skip
 
 
-def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bools, room: float) -> Iterator[Finding]:
-    """The tokens at which a stored column is not what it should be; in rounded dumps only where many differ."""
+def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bools, room: Floats) -> Iterator[Finding]:
+    """The tokens at which a stored column is further than `room` from what it should be; in rounded dumps if many are."""
     found = e[name]
     where = where & np.isfinite(expected) & np.isfinite(found)
-    off = where & (np.abs(found - expected) > room * e.scale(np.where(where, expected, 0.0)))
+    off = where & (np.abs(found - expected) > room)
     if off.any() and (not e.coarse or off.sum() > 0.1 * where.sum()):
         share = float(rows_with(off).sum() / max(int(rows_with(where).sum()), 1))
         yield Finding(fault, name, {}, e.places(off, expected, found), share)
@@ -49,13 +49,14 @@ def deltas(e: Evidence) -> Iterator[Finding]:
     cut = np.zeros_like(e.mask)  # what follows a row that was cut is a setting of its own
     rows = np.flatnonzero(last_rows_cut(e) & (e.last >= 0))
     cut[rows, e.last[rows]] = True
-    yield from _differing(e, DELTAS, "deltas", expected, e.mask & ~cut, 5 * e.tolerance)
+    yield from _differing(e, DELTAS, "deltas", expected, e.mask & ~cut, 5 * e.tolerance * e.scale(rewards, values))
 
 
 def ratio(e: Evidence) -> Iterator[Finding]:
     with np.errstate(all="ignore"):
         expected = np.exp(e["new_log_probs"] - e["old_log_probs"])
-    yield from _differing(e, RATIO, "ratio", expected, e.mask, 5 * e.tolerance)
+    used = e.mask & e.dump.columns["loss_mask"].astype(bool) if e.has("loss_mask") else e.mask
+    yield from _differing(e, RATIO, "ratio", expected, used, 5 * e.tolerance * e.scale(np.nan_to_num(expected)))
 
 
 def kl(e: Evidence) -> Iterator[Finding]:
@@ -65,8 +66,11 @@ def kl(e: Evidence) -> Iterator[Finding]:
     judged = e.mask & np.isfinite(x) & np.isfinite(e["kl"])
     if e.coarse or not judged.any() or str(e.settings.get("kl_estimator", "")) == "full":
         return
-    gaps = [float(np.median(np.abs(one - e["kl"])[judged])) for one in known]
-    yield from _differing(e, KL, "kl", known[int(np.argmin(gaps))], judged, 1e-3)
+    grain = 2e-5 * (1 + np.abs(np.nan_to_num(e["old_log_probs"])))  # k2 and k3 are small differences of large numbers
+    rooms = [1e-3 * np.abs(np.nan_to_num(one)) + grain for one in known]
+    missed = [int((np.abs(one - e["kl"]) > room)[judged].sum()) for one, room in zip(known, rooms, strict=True)]
+    nearest = int(np.argmin(missed))
+    yield from _differing(e, KL, "kl", known[nearest], judged, rooms[nearest])
 
 
 CHECKS = (
