@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from audit_clean import Case, clean
+from audit_case import Case
+from audit_clean import clean
 from audit_plants import PARTLY, YES, Plant, load, planted
 from rich.console import Console
 from rich.progress import track
@@ -263,7 +264,7 @@ def main() -> None:
     torch.set_num_threads(1)
     if asked.what == "clean":
         count, seen = run_clean(asked.maker, asked.batches, asked.dumps, asked.details)
-        order = sorted(seen, key=lambda key: (SEVERITIES.index(key[0]), key[1]))  # type: ignore[arg-type]
+        order = sorted(seen, key=lambda key: (SEVERITIES.index(key[0]), key[1]))
         lines = [[level, code, str(seen[level, code]), f"{seen[level, code] / count:.1%}"] for level, code in order]
         bugs = sum(n for (level, _), n in seen.items() if level == "bug")
         show(f"{count} clean dumps of {asked.maker}", ("severity", "fault", "dumps", "share"), lines)

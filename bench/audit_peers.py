@@ -20,7 +20,8 @@ from typing import Any
 
 import numpy as np
 import torch
-from audit_clean import STAGES, Case, Stage, measure, micro_batches, parts, place_score
+from audit_case import STAGES, Case, Stage
+from audit_clean import measure, micro_batches, parts, place_score
 
 from mingce.audit.dump import Dump
 

@@ -52,7 +52,8 @@ class Policy:
     def hidden(self, previous: Ints, positions: Ints, context: Floats) -> Floats:
         """[…, D] from the last token, its position and the prompt's vector."""
         place = np.sin(positions[..., None].astype(np.float32) * self.waves[0] + self.waves[1])
-        return np.tanh(self.embedding[previous] + np.float32(0.5) * place + context)
+        found: Floats = np.tanh(self.embedding[previous] + np.float32(0.5) * place + context)
+        return found
 
     def logits(self, previous: Ints, positions: Ints, context: Floats, dropped: Floats | None = None) -> Floats:
         hidden = self.hidden(previous, positions, context)
@@ -76,7 +77,8 @@ def normal(rng: np.random.Generator, shape: tuple[int, ...]) -> Floats:
 
 def log_sum_exp(logits: Floats) -> Floats:
     top = logits.max(axis=-1, keepdims=True)
-    return top + np.log(np.exp(logits - top).sum(axis=-1, keepdims=True))
+    total: Floats = top + np.log(np.exp(logits - top).sum(axis=-1, keepdims=True))
+    return total
 
 
 def log_softmax(logits: Floats) -> Floats:

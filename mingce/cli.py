@@ -66,9 +66,12 @@ def train(
     recipes = [word for word in words if "=" not in word]
     if len(recipes) > 1:
         raise SettingError(f"'{recipes[1]}' is neither a setting (key=value) nor the one recipe.")
-    from mingce import start
+    from mingce.config import read_config
 
     overrides = [word for word in words if "=" in word]
+    read_config(Path(recipes[0]) if recipes else None, overrides)  # a wrong setting is told before torch is loaded
+    from mingce import start
+
     start.train(console, Path(recipes[0]) if recipes else None, overrides, dry_run=dry_run)
 
 

@@ -363,7 +363,8 @@ def _known_keys(values: Any, prefix: str = "") -> None:
         if isinstance(value, dict) and key not in keys and any(known.startswith(key + ".") for known in keys):
             _known_keys(value, key + ".")
         elif key not in keys:
-            raise UnknownNameError("setting", key, [*keys, *(known.rpartition(".")[2] for known in keys)])
+            known = [*keys, *(known.rpartition(".")[2] for known in keys)]
+            raise UnknownNameError("setting", key, known, where=", which `mingce train --dry-run` prints")
 
 
 def check_config(config: Config) -> None:

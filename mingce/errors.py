@@ -34,10 +34,14 @@ class SettingError(MingceError):
 class UnknownNameError(MingceError):
     """A name that is not in a closed list; the message offers the nearest one that is."""
 
-    def __init__(self, kind: str, name: str, known: Iterable[str]):
-        known = sorted(known)
+    def __init__(self, kind: str, name: str, known: Iterable[str], where: str = ""):
+        """`where` says where a list too long to print is found."""
+        known = sorted(set(known))
         near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
-        hint = f"did you mean '{near[0]}'?" if near else f"known: {', '.join(known)}."
+        listed = (
+            f"known: {', '.join(known)}." if len(known) <= 24 else f"it is none of the {len(known)} known ones{where}."
+        )
+        hint = f"did you mean '{near[0]}'?" if near else listed
         super().__init__(f"unknown {kind} '{name}'; {hint}")
         self.name, self.nearest = name, near[0] if near else None
 

@@ -12,7 +12,8 @@ import torch
 sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
 
 from audit_bugs import Verdict, findings_of, judge, text_of
-from audit_clean import Case, clean
+from audit_case import Case
+from audit_clean import clean
 from audit_plants import PARTLY, YES, Plant, load, planted
 
 from mingce.config import Config

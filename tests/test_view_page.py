@@ -173,9 +173,7 @@ def test_every_page_opens(tab: Tab) -> None:
 def test_every_page_fits_a_narrow_screen(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 360, "height": 740})
     for hash_ in PAGES:
-        page = tab.open(hash_)
-        page.wait_for_timeout(100)
-        assert page.evaluate("document.documentElement.scrollWidth") <= 360, hash_
+        tab.open(hash_).wait_for_function("document.documentElement.scrollWidth <= 360", timeout=5000)
 
 
 def test_charts_explain_themselves_and_lead_to_a_step(tab: Tab) -> None:

@@ -1,16 +1,16 @@
-"""Bugs of losses, logged numbers and controllers: classes 4, 19, 26, 27, 43–45, 47 and verl 0.1."""
+"""Bugs of losses, logged numbers and controllers: classes 4, 19, 26, 27, 43, 44, 45, 47."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
 
 import torch
-from audit_clean import Case, micro_batches
-from audit_plants import here, plant
-from audit_plants_credit import has_holes, has_pads
-from audit_world import Sampler
+from audit_case import Case
+from audit_clean import micro_batches
 from torch import Tensor
 
+from audit_plants import here, plant
+from audit_plants.operations import has_holes, has_pads
 from mingce.algorithms import losses, masking
 
 ONE = {"minibatches": 1, "epochs": 2}  # one optimizer step's loss, after the policy has moved
@@ -47,15 +47,15 @@ def logged(case: Case, name: str, make: Callable[[Case], Tensor | float]) -> Non
 
 @plant(4, "equal weights", mode="token-mean", **ONE)
 def _(case: Case) -> None:
-    logged(case, "pg_loss", lambda c: _by_micro(c, [1.0] * len(micro_batches(c))))
+    logged(case, "pg_loss", lambda c: by_micro(c, [1.0] * len(micro_batches(c))))
 
 
 @plant(4, "weights by samples", mode="token-mean", **ONE)
 def _(case: Case) -> None:
-    logged(case, "pg_loss", lambda c: _by_micro(c, [float(len(rows)) for rows in micro_batches(c)]))
+    logged(case, "pg_loss", lambda c: by_micro(c, [float(len(rows)) for rows in micro_batches(c)]))
 
 
-def _by_micro(case: Case, weights: list[float], make: Callable[[Case], Tensor] = policy_terms) -> float:
+def by_micro(case: Case, weights: list[float], make: Callable[[Case], Tensor] = policy_terms) -> float:
     terms = make(case)
     means = [float(losses.agg_loss(terms[rows], case.loss_mask[rows])) for rows in micro_batches(case)]
     return sum(w * mean for w, mean in zip(weights, means, strict=True)) / sum(weights)
@@ -126,6 +126,10 @@ def _(case: Case) -> None:
     logged(case, "vf_loss", lambda c: masking.masked_mean(value_terms(c), shifted))
 
 
+def plain_value_terms(case: Case) -> Tensor:
+    return 0.5 * (case.columns["new_values"] - case.columns["returns"]).square()
+
+
 @plant(45, "the clip fraction compares the clipped value", **ONE)
 def _(case: Case) -> None:
     case.settings["value_clip"] = 0.05
@@ -135,8 +139,7 @@ def _(case: Case) -> None:
 @plant(45, "the loss does not clip", **ONE)
 def _(case: Case) -> None:
     case.settings["value_clip"] = 0.05
-    plain = lambda c: 0.5 * (c.columns["new_values"] - c.columns["returns"]).square()  # noqa: E731
-    logged(case, "vf_loss", lambda c: masking.masked_mean(plain(c), c.loss_mask))
+    logged(case, "vf_loss", lambda c: masking.masked_mean(plain_value_terms(c), c.loss_mask))
     case.then("log", lambda c: c.scalars.update(vf_clipfrac=0.0))
 
 
@@ -207,28 +210,3 @@ def _(case: Case) -> list[Case]:
 def _(case: Case) -> list[Case]:
     has_pads(case)
     return steered(case, lambda c: float(apart(c).mean()), lambda c: c.shape[0])
-
-
-# ── verl 0.1 ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@plant(4, "verl 0.1: micro-batches weigh the same", seed=True, mode="token-mean", **ONE)
-def _(case: Case) -> None:
-    logged(case, "pg_loss", lambda c: _by_micro(c, [1.0] * len(micro_batches(c))))
-    logged(case, "vf_loss", lambda c: _by_micro(c, [1.0] * len(micro_batches(c)), value_terms))
-
-
-@plant(3, "verl 0.1: retrieved tokens in the critic loss", seed=True, holes=True, also=(19, 26, 27), **ONE)
-def _(case: Case) -> None:
-    has_holes(case)
-    case.sees |= {"values": "present", "new_values": "present"}
-    logged(case, "vf_loss", lambda c: masking.masked_mean(value_terms(c), c.present))
-
-
-@plant(
-    14, "verl 0.1: top-p sampling, full-softmax log-probs", seed=True, sampler=Sampler(top_p=0.9), temperature=1.0,
-    rows=48, width=96, also=(2,),
-)  # fmt: skip
-def _(case: Case) -> None:
-    """There are no rollout log-probs: the actor scores what was sampled."""
-    case.hide.add("rollout_log_probs")

@@ -2,7 +2,7 @@
 
 A plant takes a `Case` and puts the wrong code where the catalogue says it stands; what comes after is computed from its
 numbers by the trainer's own functions. `PLANTS` holds them all, in the order of the catalogue; several flavours of a
-class are several plants. SEEDS are the known defects of verl 0.1.
+class are several plants. Those with `seed` are the known defects of verl 0.1.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
-from audit_clean import Case
+from audit_case import Case
 
 from mingce.audit.dump import Dump
 
@@ -96,6 +96,6 @@ def here(condition: Any) -> None:
 
 def load() -> list[Plant]:
     """All plants, in the catalogue's order."""
-    for part in ("credit", "losses", "tokens"):
-        importlib.import_module(f"audit_plants_{part}")
+    for part in ("rewards", "credit", "whitening", "groups", "losses", "sampling", "tokens", "log_probs", "seeds"):
+        importlib.import_module(f"audit_plants.{part}")
     return sorted(PLANTS, key=lambda p: (p.seed, p.number))
