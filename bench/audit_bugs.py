@@ -28,7 +28,7 @@ from typing import Any
 import torch
 from audit_case import Case
 from audit_clean import clean
-from audit_plants import PARTLY, YES, Plant, load, planted
+from audit_plants import PARTLY, YES, Plant, batch_with, dumps_of, load
 from rich.console import Console
 from rich.progress import track
 from rich.table import Table
@@ -125,21 +125,21 @@ def run_bugs(
     maker: str, seeds: int, only: set[int], details: bool, flavour: str = "", bits: tuple[str, ...] = ("fp32", "bf16")
 ) -> list[Row]:
     rows = [Row(p) for p in load() if (not only or p.number in only) and flavour in p.flavour]
-    tasks = list(product(rows, bits, (True, False), range(seeds)))
-    for row, precision, holes, seed in track(tasks, f"bugs in {maker}", console=console, transient=True):
-        dumps = planted(row.plant, seed, maker, holes, precision == "bf16")
-        if not dumps:
-            continue
-        verdict = judge(row.plant, dumps)
-        row.cases[precision] += 1
-        for name in ("detected", "named", "uniquely", "extra"):
-            getattr(row, name)[precision] += int(getattr(verdict, name))
-        if details and not (verdict.detected and verdict.named and not verdict.extra):
-            holed = "holes" if holes else "no holes"
-            console.print(
-                f"[bold]{row.plant.name}[/] {precision} {holed} seed {seed} {dumps[-1].shape}", highlight=False
-            )
-            tell(verdict.findings)
+    tasks = list(product(rows, (True, False), range(seeds)))
+    for row, holes, seed in track(tasks, f"bugs in {maker}", console=console, transient=True):
+        cases = batch_with(row.plant, seed, maker, holes)
+        for precision in bits:
+            dumps = dumps_of(row.plant, cases, precision == "bf16")
+            if not dumps:
+                continue
+            verdict = judge(row.plant, dumps)
+            row.cases[precision] += 1
+            for name in ("detected", "named", "uniquely", "extra"):
+                getattr(row, name)[precision] += int(getattr(verdict, name))
+            if details and not (verdict.detected and verdict.named and not verdict.extra):
+                about = f"{precision} {'holes' if holes else 'no holes'} seed {seed} {dumps[-1].shape}"
+                console.print(f"[bold]{row.plant.name}[/] {about}", highlight=False)
+                tell(verdict.findings)
     return [row for row in rows if row.cases]
 
 

@@ -222,15 +222,20 @@ class Case:
         assert stage in STAGES, stage
         self.after.setdefault(stage, []).append(function)
 
-    def dump(self, coarse: bool = False) -> Dump:
-        """All stages, then the dump as it is written; `coarse` rounds every number to bfloat16."""
+    def run(self) -> None:
+        """All stages."""
         for name in STAGES:
             self.stages[name](self)
             for function in self.after.get(name, ()):
                 function(self)
+
+    def dump(self, coarse: bool = False) -> Dump:
+        """All stages, then the dump."""
+        self.run()
         return self.written(coarse)
 
     def written(self, coarse: bool) -> Dump:
+        """The dump as it stands in a file; `coarse` rounds every number to bfloat16."""
         rollouts, settings = self.rollouts, dict(self.settings)
         ids = torch.tensor(rollouts.ids)
         columns: dict[str, Any] = {
@@ -267,12 +272,13 @@ class Case:
         if self.estimator not in CRITIC:
             rows.pop("final_values")
         rows |= self.rows
+        scalars = dict(self.scalars)
         for name in self.hide:
-            for part in (columns, rows, settings, self.scalars):
+            for part in (columns, rows, settings, scalars):
                 part.pop(name, None)
         stored = {name: "bfloat16" if coarse else "float32" for name in columns if name in FLOATS}
         source = {"own": "mingce", "verl": "verl"}[self.maker]
-        return Dump(columns, rows, settings, dict(self.scalars), source, stored, step=self.step)
+        return Dump(columns, rows, settings, scalars, source, stored, step=self.step)
 
 
 def last_of(mask: Tensor) -> Tensor:

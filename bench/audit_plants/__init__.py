@@ -66,26 +66,38 @@ TRIES = 25
 
 def planted(chosen: Plant, seed: int, maker: str = "own", holes: bool = True, coarse: bool = False) -> list[Dump]:
     """The dump with the bug (several if it needs several steps); empty where it cannot show."""
-    if maker not in chosen.makers or chosen.holes not in (None, holes) or (coarse and not chosen.coarse):
+    return dumps_of(chosen, batch_with(chosen, seed, maker, holes), coarse)
+
+
+def batch_with(chosen: Plant, seed: int, maker: str = "own", holes: bool = True) -> list[Case]:
+    """The batch with the bug, all its stages run."""
+    if maker not in chosen.makers or chosen.holes not in (None, holes):
         return []
     for attempt in range(TRIES):
         rng = np.random.default_rng([seed, attempt, chosen.number])
         given: dict[str, Any] = {"rows": int(rng.integers(16, 65)), "width": int(rng.integers(32, 129))}
-        given |= chosen.case
-        if given.get("estimator") is None:
-            given["estimator"] = "gae"
+        given |= {"estimator": "gae"} | chosen.case
         case = Case(int(rng.integers(2**31)), maker, holes, **given)
         try:
             cases = [case, *(chosen.make(case) or [])]
-            dumps = [one.dump(coarse) for one in cases]
+            for one in cases:
+                one.run()
         except NotHere:
             continue
-        for dump in dumps:
-            dump.settings = {name: value for name, value in dump.settings.items() if value is not None}
-            if maker == "own":
-                dump.source = "generic"
-        return dumps
+        return cases
     return []
+
+
+def dumps_of(chosen: Plant, cases: list[Case], coarse: bool) -> list[Dump]:
+    """The batch as it is written, in 32 or in 16 bits; empty where the bug cannot be seen in them."""
+    if coarse and not chosen.coarse:
+        return []
+    dumps = [case.written(coarse) for case in cases]
+    for dump in dumps:
+        dump.settings = {name: value for name, value in dump.settings.items() if value is not None}
+        if dump.source == "mingce":  # not what our trainer writes
+            dump.source = "generic"
+    return dumps
 
 
 def here(condition: Any) -> None:

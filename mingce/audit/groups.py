@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.credit import constant_rows
-from mingce.audit.evidence import Evidence, Floats, Ints
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
 
 MISFORMED = Fault(
@@ -158,38 +158,45 @@ def groups(e: Evidence) -> Iterator[Finding]:
     used = np.flatnonzero(e.mask.any(axis=1))
     if true is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
         return
-    first = e.mask.argmax(axis=1)
-    found = column[used, first[used]]
-    true = np.unique(true[used], return_inverse=True)[1]
+    found = column[used, e.mask.argmax(axis=1)[used]]
     size = np.abs(found).max(initial=0.0)
-    if size == 0:
-        return
-    outcomes = {name: x[used] for name, x in _outcomes(e)}
-    tolerance = size * (3e-2 if e.coarse else 2e-3)
+    if size > 0:
+        yield from _decide(e, used, true, found, size * (3e-2 if e.coarse else 2e-3))
+
+
+def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: float) -> Iterator[Finding]:
+    """`everyone` numbers the prompts of all rows; only the `used` ones have an advantage that counts."""
 
     def left(numbers: Floats) -> float:
         return float(np.quantile(np.abs(numbers - found), 0.98))
 
-    yield from _decide(e, used, true, found, outcomes, tolerance, left)
-
-
-def _decide(e, used, true, found, outcomes, tolerance, left) -> Iterator[Finding]:  # type: ignore[no-untyped-def]
+    whole = dict(_outcomes(e))
+    outcomes = {name: x[used] for name, x in whole.items()}
+    true = np.unique(everyone[used], return_inverse=True)[1]
     clean = {
         (formula, name): _normal(e, _compare(x, true, formula), found)
         for name, x in outcomes.items()
         for formula in FORMULAS[:4]
     }
     best = min(clean, key=lambda key: left(clean[key]))
+    if len(used) < len(everyone):  # verl counts rows without a token in their group too
+        clean |= {
+            (formula, f"{name}, empty rows counted"): _normal(e, _compare(x, everyone, formula)[used], found)
+            for name, x in whole.items()
+            for formula in FORMULAS[:4]
+        }
     singles = np.bincount(true)[true] == 1
     alone = singles & (np.abs(found) > tolerance)
+    equals = _equals(next(iter(outcomes.values())), true) & (np.abs(found) < 0.1)  # rounding over almost no deviation
+    judged = ~equals & (~singles | singles.all())
     for (formula, name), numbers in clean.items():
-        judged = ~singles if singles.any() and not singles.all() else np.ones_like(singles)
-        if np.abs(numbers - found)[judged].max(initial=0.0) <= tolerance and not singles.all():
+        gaps = np.abs(numbers - found)[judged]
+        fits = np.quantile(gaps, 0.9) <= 2 * tolerance if e.coarse and len(gaps) else (gaps <= tolerance).all()
+        if fits and not singles.all():
             masked = f"Σ m·{name.removeprefix('Σ ')}"
             if masked in outcomes and np.abs(outcomes[masked] - outcomes[name]).max() > tolerance:
-                yield Finding(
-                    MASKED_REWARD, "advantages", {}, _row_places(used, clean[(formula, masked)], found, tolerance)
-                )
+                places = _row_places(used, clean[(formula, masked)], found, tolerance)
+                yield Finding(MASKED_REWARD, "advantages", {}, places)
             else:
                 yield Finding(HOW, "advantages", {"how": f"{formula}, x = {name}"})
             if alone.any():
@@ -214,6 +221,14 @@ def _decide(e, used, true, found, outcomes, tolerance, left) -> Iterator[Finding
     yield _rows_moved(used, true, found, clean, tolerance) or Finding(
         UNEXPLAINED, "advantages", {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
     )
+
+
+def _equals(x: Floats, part: Ints) -> Bools:
+    """[B] rows of groups in which all outcomes are the same."""
+    high, low = np.full(int(part.max()) + 1, -np.inf), np.full(int(part.max()) + 1, np.inf)
+    np.maximum.at(high, part, x)
+    np.minimum.at(low, part, x)
+    return np.asarray((high - low <= 1e-5 * (1 + np.abs(high)))[part])
 
 
 def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[str, str, Ints]]:

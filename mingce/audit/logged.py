@@ -202,13 +202,21 @@ def kl_places(e: Evidence) -> Iterator[Finding]:
     in_loss = bool(coef) or bool(e.dump.scalars.get("kl_loss") and not explicit)
     if in_reward and coef:
         yield Finding(KL_TWICE, "rewards", {"coef": coef})
-    elif not in_reward and not in_loss and both_given:
+    elif not in_reward and not in_loss and both_given and not _reference_is_here(e):
         yield Finding(KL_NEVER, "rewards")
     else:
         reward, loss = ("yes" if in_reward else "no"), ("yes" if in_loss else "no" if explicit else "not stated")
         zh = {"yes": "是", "no": "否", "not stated": "dump 未说明"}
         values = {"reward": reward, "loss": loss, "reward_zh": zh[reward], "loss_zh": zh[loss]}
         yield Finding(KL_PLACE, "rewards", values)
+
+
+def _reference_is_here(e: Evidence) -> bool:
+    """Whether policy and reference still say the same of every token, so that no KL could show."""
+    if not e.has("old_log_probs", "ref_log_probs"):
+        return False
+    gap = np.abs(e["old_log_probs"] - e["ref_log_probs"])[e.mask]
+    return bool(np.nan_to_num(gap).max(initial=0.0) <= 1e-6)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -73,6 +73,11 @@ KL_IN_REWARD = Fault(
     ("奖励里有 KL 惩罚：{found}，β = {beta:.4g}。", "The reward holds a KL penalty: {found}, β = {beta:.4g}."),
     "r_t = s_t − β·k_t",
 )  # fmt: skip
+REWARDS_WHITENED = Fault(
+    "rewards-whitened", "convention", (),
+    ("奖励在算优势之前已白化，得分与 KL 不再分得开。", "Rewards were whitened before the advantages, so that score and KL can no longer be told apart."),
+    "r_t = (s_t − β·k_t)/σ",
+)  # fmt: skip
 KL_TWICE = Fault(
     "kl-coefficient", "suspicious", (25,),
     ("奖励里的 KL 系数是 {beta:.4g}，设定写的是 {wanted:.4g}（{ratio:.3g} 倍）。",
@@ -144,6 +149,9 @@ def _fit(y: Floats, k: Floats) -> tuple[float, float]:
 
 def composition(e: Evidence) -> Iterator[Finding]:
     """r = s − β·k on chosen tokens and r = s elsewhere; which k, which β."""
+    if e.settings.get("whiten_rewards"):
+        yield Finding(REWARDS_WHITENED, "rewards")
+        return
     penalties = _penalties(e)
     finite = np.isfinite(e["rewards"])
     for penalty in penalties.values():
@@ -164,7 +172,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
         name = min(fits, key=lambda one: fits[one][1])
         wanted = _NAMES.get(str(e.settings.get("kl_estimator", "")), "")
         enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
-        if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.2, 1.5 * fits[name][1]):
+        if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.3, 1.5 * fits[name][1]):
             name = wanted
         elif "k1" in fits and fits["k1"][1] <= 1.01 * fits[name][1]:
             name = "k1"
@@ -226,11 +234,14 @@ def _scores(e: Evidence) -> Floats:
     known = _NAMES.get(str(e.settings.get("kl_estimator", "")), "k1")
     k = np.nan_to_num(penalties.get(known, next(iter(penalties.values()))), nan=0.0, posinf=0.0, neginf=0.0)
     left = rewards + float(e.settings["beta"]) * np.where(e.mask, k, 0.0)
-    return np.where(np.abs(left) > 1e-3 * max(np.abs(left).max(initial=0.0), 1e-12), left, 0.0)
+    noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)
+    return np.where(np.abs(left) > noise, left, 0.0)
 
 
 def placement(e: Evidence) -> Iterator[Finding]:
     """A response's one score belongs on its last chosen token."""
+    if e.settings.get("whiten_rewards") and not e.has("scores"):
+        return  # whitening has moved every reward: the score's place can no longer be told
     scores = _scores(e)
     there = scores != 0
     empty = ~rows_with(e.mask)
