@@ -436,6 +436,8 @@ def _bootstrap(
 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
+    if str(e.settings.get("estimator", "")) in NO_RECURSION:
+        return
     sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
     if e.has("values") or constant_rows(e, sums):
         return

@@ -206,6 +206,9 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
         if any(left(x) <= tolerance for x in outcomes.values()):
             yield Finding(SINGLETON, "advantages", {"count": int(alone.sum())})
         return
+    if any(left(_over_tokens(x, e.mask.sum(axis=1)[used])) <= tolerance for x in outcomes.values()):
+        yield Finding(HOW, "advantages", {"how": "whitened over the batch's tokens, as REINFORCE++"})
+        return
     expected = clean[best]
     for x in outcomes.values():
         for by, zh, part in _groupings_of(e, used, true):
@@ -221,6 +224,14 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
     yield _rows_moved(used, true, found, clean, tolerance) or Finding(
         UNEXPLAINED, "advantages", {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
     )
+
+
+def _over_tokens(x: Floats, lengths: Ints) -> Floats:
+    """x whitened with each row counted as often as it has tokens."""
+    count = int(lengths.sum())
+    mean = float(x @ lengths) / count
+    variance = float(np.square(x - mean) @ lengths) / max(count - 1, 1)
+    return np.asarray((x - mean) / max(variance, 1e-12) ** 0.5)
 
 
 def _equals(x: Floats, part: Ints) -> Bools:
