@@ -71,7 +71,7 @@ def _(case: Case) -> None:
 @plant(16, "the whole tail", holes=False)
 def _(case: Case) -> None:
     has_pads(case)
-    here(case.settings["gamma"] * case.settings["lam"] < 1)
+    here(case.settings["lam"] < 1)  # with λ = 1 the values on the way cancel
     sees_all(case, "values")
     credit(case, lambda c: recursion(c, c.columns["rewards"], c.columns["values"]))
 

@@ -22,7 +22,7 @@ from mingce.algorithms.masking import keep
 def _(case: Case) -> None:
     """V is kept up to the slot after EOS, and the recursion runs over it."""
     has_pads(case)
-    here(case.settings["gamma"] * case.settings["lam"] < 1)
+    here(case.settings["lam"] < 1)
     wider = case.present | torch.cat([torch.ones(case.shape[0], 1, dtype=torch.bool), case.present[:, :-1]], dim=1)
     case.then("measure", lambda c: c.columns.update(values=keep(c.raw["values"], wider)))
     case.then("measure", lambda c: c.columns.update(value_mask=wider))
