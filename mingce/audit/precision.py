@@ -139,7 +139,8 @@ def finite(e: Evidence) -> Iterator[Finding]:
 def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
     count, share = int(bad.sum()), float(bad.any(axis=1).mean())
     places = e.places(bad, np.full(bad.shape, np.nan), e[name])
-    if name not in ("raw_advantages", "advantages"):
+    credit = ("raw_advantages", "advantages") if e.has("values") else ("raw_advantages", "advantages", "returns")
+    if name not in credit:  # without a critic the returns are advantages by another name
         negative = bool((e[name][bad] == -np.inf).all()) and name in LOG_PROBS
         return Finding(NOT_FINITE, name, {"column": name, "count": count}, places, share, classes=(14,) * negative)
     tokens = int(e.mask.sum())
