@@ -5,13 +5,15 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
-from mingce.errors import RunError
+from mingce.errors import MingceError, RunError
 from mingce.view import summary
+from mingce.view.digits import encode
 from mingce.view.library import Library
 from mingce.view.rollout import PromptIndex, rollout, through
 from mingce.view.source import Source
@@ -42,6 +44,13 @@ class Api:
         self._audits: dict[tuple[str, int], tuple[object, dict[str, Any]]] = {}
         self._prompts: dict[str, PromptIndex] = {}
         self._lock = Lock()
+
+    def warm(self) -> None:
+        """Answers once to nobody: the first reading of a ledger and of a tokenizer takes several times as long."""
+        with suppress(MingceError):
+            for source in self.library.sources()[:1]:
+                for step in source.ledger_steps()[-1:]:
+                    encode(self.rollout(source.id, step, 0))
 
     def runs(self) -> list[dict[str, Any]]:
         """All runs, the newest first."""

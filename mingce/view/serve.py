@@ -62,6 +62,7 @@ def serve(
     config = uvicorn.Config(
         app, log_level="warning", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1
     )
+    threading.Thread(target=api.warm, daemon=True).start()
     started(address)
     if browser:
         threading.Timer(0.3, webbrowser.open, [address.url]).start()
