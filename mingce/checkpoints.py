@@ -2,6 +2,7 @@
 
     checkpoints/step-000012/
       actor.safetensors …    tensors by role: weights and optimizer moments
+      actor/ …               or, where many ranks held them, a safetensors file a rank (torch.distributed.checkpoint)
       state.json             everything that is not a tensor: the optimizers' settings, the KL coefficient
       manifest.json          format, step, score, library versions, size and SHA-256 of every file, and its own
 
@@ -18,6 +19,7 @@ import platform
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
@@ -45,13 +47,37 @@ _DTYPES = {
 }
 
 
+ShardWriter = Callable[[Path], object]
+"""Writes its tensors into a directory, which is there and empty, as safetensors files."""
+
+
+class Stored(Mapping[str, Tensor]):
+    """The tensors of a file, or of a directory of shards, read when first asked for."""
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @cached_property
+    def _tensors(self) -> dict[str, Tensor]:
+        return _joined(self.path) if self.path.is_dir() else load_file(self.path)
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._tensors[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._tensors)
+
+    def __len__(self) -> int:
+        return len(self._tensors)
+
+
 @dataclass(frozen=True)
 class Checkpoint:
     """What a run can go on from. `tensors[file][name]`, `state` as given to `save`, `libraries` by name and version."""
 
     step: int
     path: Path
-    tensors: dict[str, dict[str, Tensor]]
+    tensors: dict[str, Stored]
     state: dict[str, Any]
     score: float | None
     libraries: dict[str, str]
@@ -65,7 +91,7 @@ def save(
     run: Run,
     step: int,
     *,
-    tensors: Mapping[str, Mapping[str, Tensor]],
+    tensors: Mapping[str, Mapping[str, Tensor] | ShardWriter],
     state: Mapping[str, Any],
     score: float | None = None,
     keep_last: int = 2,
@@ -74,21 +100,28 @@ def save(
     """Write `checkpoints/step-N` and then prune to the `keep_last` newest and the `keep_best` of highest score.
 
     A step has one state only, so a checkpoint of it that is there and whole is left as it is.
-    `tensors` maps a file's name, without suffix, to its tensors. `state` holds what JSON can; a tuple becomes a list.
+    `tensors` maps a file's name, without suffix, to its tensors, or to what writes them into a directory of that name.
+    `state` holds what JSON can; a tuple becomes a list.
     """
     assert run.training, "this run was opened for reading only"
     assert keep_last >= 1, "the newest checkpoint is always kept"
     assert all(name and not set(name) & set("./\\") for name in tensors), f"file names without suffix: {list(tensors)}"
     assert _survives_json(state), "only text keys, numbers, texts, lists and dicts can come back unchanged"
     run.sync()
-    needs = sum(tensor.nbytes for flat in tensors.values() for tensor in flat.values())
+    whole = {name: flat for name, flat in tensors.items() if isinstance(flat, Mapping)}
+    needs = sum(tensor.nbytes for flat in whole.values() for tensor in flat.values())
     path = run.checkpoints_path / step_name(step)
     if step in _manifests(run):
         return path
     with atomic_directory(path, replace=True, needs=needs, hint=run.recovery_hint) as beside:
         files = {}
-        for name, flat in tensors.items():
+        for name, flat in whole.items():
             files[f"{name}.safetensors"] = _write(beside / f"{name}.safetensors", _safetensors(flat))
+        for name, write in tensors.items():
+            if not isinstance(write, Mapping):
+                (beside / name).mkdir()
+                write(beside / name)
+                files |= {f"{name}/{file.name}": _measure(file) for file in sorted((beside / name).iterdir())}
         files["state.json"] = _write(beside / "state.json", [json.dumps(state).encode()])
         manifest: dict[str, Any] = {
             "version": FORMAT,
@@ -114,10 +147,11 @@ def load(run: Run, step: int) -> Checkpoint:
         raise RunError(f"checkpoint {step_name(step)} of {run.path} is damaged: {damage}; use another step") from damage
 
 
-def load_newest(run: Run, on_fallback: Callable[[str], object]) -> Checkpoint | None:
+def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = True) -> Checkpoint | None:
     """The newest checkpoint that is whole, or None when there has been none.
 
-    Each damaged one on the way is told to `on_fallback` in one sentence; if all are damaged it is an error.
+    Tensors are read at once, for a training process may remove the checkpoint later; without `read`, when they are
+    asked for. Each damaged one on the way is told to `on_fallback` in one sentence; if all are damaged it is an error.
     """
     damaged: dict[int, str] = {}
     # The list is read again each time: a training process may save and prune while another one reads.
@@ -125,7 +159,7 @@ def load_newest(run: Run, on_fallback: Callable[[str], object]) -> Checkpoint | 
         step = left[-1]
         path = run.checkpoints_path / step_name(step)
         try:
-            return _load(path)
+            return _load(path, read=read)
         except _Damage as damage:
             if path.exists():
                 damaged[step] = str(damage)
@@ -190,14 +224,16 @@ def restore_optimizer(
     optimizer.load_state_dict({"state": slots, "param_groups": groups})
 
 
-def _load(path: Path) -> Checkpoint:
+def _load(path: Path, *, read: bool = True) -> Checkpoint:
     manifest = _read_manifest(path)
     try:
         for name, entry in manifest["files"].items():
-            with (path / name).open("rb") as file:
-                if hashlib.file_digest(file, "sha256").hexdigest() != entry["sha256"]:
-                    raise _Damage(f"{name} does not match its checksum")
-        tensors = {name.split(".")[0]: load_file(path / name) for name in manifest["files"] if name != "state.json"}
+            if _measure(path / name)["sha256"] != entry["sha256"]:
+                raise _Damage(f"{name} does not match its checksum")
+        names = [name.partition("/")[0] for name in manifest["files"] if name != "state.json"]
+        tensors = {name.split(".")[0]: Stored(path / name) for name in names}
+        for stored in tensors.values() if read else ():
+            len(stored)
         state = json.loads((path / "state.json").read_bytes())
     except (OSError, RuntimeError) as error:  # torch's word for a file that vanished is RuntimeError
         raise _Damage(f"its files cannot be read ({error})") from error
@@ -260,6 +296,24 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
             digest.update(chunk)
             size += len(chunk)
     return {"size": size, "sha256": digest.hexdigest()}
+
+
+def _measure(path: Path) -> dict[str, Any]:
+    """What the manifest says about a file that is there."""
+    with path.open("rb") as file:
+        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
+
+
+def _joined(directory: Path) -> dict[str, Tensor]:
+    """Whole tensors out of the shards that ranks wrote."""
+    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
+    from torch.distributed.checkpoint.state_dict_loader import load as load_shards
+
+    reader = HuggingFaceStorageReader(str(directory))
+    stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
+    whole = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in stored.items()}
+    load_shards(whole, storage_reader=reader, no_dist=True)
+    return whole
 
 
 def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:

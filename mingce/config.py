@@ -233,6 +233,52 @@ class KeepConfig:
 
 
 @dataclass
+class RayConfig:
+    """engine=ray: the roles as groups of processes, models sharded over each group (docs/cluster.md)."""
+
+    address: str = _set(
+        "local",
+        "local (a cluster of its own on this machine), auto (the one that runs here) or host:port",
+        "local（本机自起一个）、auto（本机已在运行的）或 host:port",
+    )
+    ranks: int = _set(
+        2, "processes of the actor, and of whoever has none of its own", "actor 的进程数；没有自己进程的角色与它同住"
+    )
+    critic_ranks: int = _set(
+        0, "processes of the critic's own; 0: in the actor's", "critic 自己的进程数；0 与 actor 同进程"
+    )
+    reference_ranks: int = _set(
+        0, "processes of the reference's own; 0: in the actor's", "参考模型自己的进程数；0 与 actor 同进程"
+    )
+    reward_ranks: int = _set(0, "processes that only score; 0: in the actor's", "专门打分的进程数；0 与 actor 同进程")
+    cpus: int = _set(
+        1, "cores a process reserves; its threads where threads=0", "每个进程占用的核数；threads=0 时也是线程数"
+    )
+    reshard: bool = _set(
+        True,
+        "give gathered weights back after every use: less memory, more traffic",
+        "用完即释放拼齐的权重：省内存，多通信",
+    )
+    mixed_precision: str = _set(
+        "none",
+        "none, bfloat16 or float16: compute in it, keep and sum up gradients in float32",
+        "none、bfloat16 或 float16：以此计算，权重与梯度求和用 float32",
+    )
+    activation_checkpointing: bool = _set(
+        False, "compute activations again in the backward pass instead of keeping them", "反向时重算激活而不保存"
+    )
+    cpu_offload: bool = _set(
+        False, "keep shards and moments in the host's memory (GPUs)", "分片与优化器状态放在主机内存（GPU）"
+    )
+    timeout: float = _set(
+        600.0, "seconds after which a process that does not answer counts as hung", "超过多少秒不回应算挂起"
+    )
+    max_restarts: int = _set(
+        3, "how often lost processes are replaced before the run gives up", "进程丢失后最多重启几次"
+    )
+
+
+@dataclass
 class Config:
     """Everything a run can be told."""
 
@@ -264,6 +310,8 @@ class Config:
     )
     name: str | None = _set(None, "the run's name; made of the time if left out", "运行的名字；默认按时间生成")
     root: str = _set("runs", "directory of runs", "运行目录的上级")
+    engine: str = _set("local", "local (this process) or ray (a cluster)", "local（本进程）或 ray（集群）")
+    ray: RayConfig = _set(RayConfig, "engine=ray", "engine=ray")
     data: DataConfig = _set(DataConfig, "prompts", "提示")
     model: ModelConfig = _set(ModelConfig, "the policy", "策略模型")
     sampling: SamplingConfig = _set(SamplingConfig, "drawing responses", "采样")
@@ -375,6 +423,8 @@ def check_config(config: Config) -> None:
 
     choices = {
         "lang": (config.lang, ("zh", "en")),
+        "engine": (config.engine, ("local", "ray")),
+        "ray.mixed_precision": (config.ray.mixed_precision, ("none", "bfloat16", "float16")),
         "estimator": (config.estimator, tuple(ESTIMATORS)),
         "data.overlong": (config.data.overlong, ("filter", "cut", "error")),
         "credit.truncation": (config.credit.truncation, TRUNCATION),
@@ -391,12 +441,14 @@ def check_config(config: Config) -> None:
             raise UnknownNameError(key, value, known)
     at_least_one = (
         "prompts_per_step samples_per_prompt minibatch_rollouts critic.minibatch_rollouts micro_batch_tokens data.max_prompt_tokens "
-        "sampling.max_new_tokens sampling.max_rows actor.epochs critic.epochs keep.checkpoint_every keep.last credit.n credit.k"
+        "sampling.max_new_tokens sampling.max_rows actor.epochs critic.epochs keep.checkpoint_every keep.last credit.n credit.k ray.ranks "
+        "ray.cpus"
     ).split()
     not_negative = (
         "steps threads model.lora.rank sampling.top_k kl.reward_coef kl.loss_coef actor.lr critic.lr actor.grad_clip critic.grad_clip "
         "actor.warmup_steps critic.warmup_steps critic.warmup validation.every validation.examples audit.every keep.ledger_every "
-        "keep.best actor.clip_low actor.clip_high actor.entropy_coef reward.workers"
+        "keep.best actor.clip_low actor.clip_high actor.entropy_coef reward.workers ray.critic_ranks "
+        "ray.reference_ranks ray.reward_ranks ray.max_restarts"
     ).split()
     for keys, least in ((at_least_one, 1), (not_negative, 0)):
         for key in keys:
@@ -405,6 +457,8 @@ def check_config(config: Config) -> None:
     for key in ("credit.gamma", "credit.lam"):
         if not 0 <= _value(config, key) <= 1:
             raise SettingError(f"{key} must lie between 0 and 1, but is {_value(config, key)}.")
+    if config.ray.timeout <= 0:
+        raise SettingError(f"ray.timeout must be above 0 seconds, but is {config.ray.timeout}.")
     if config.sampling.temperature <= 0:
         raise SettingError("sampling.temperature must be above 0 for training: a greedy policy does not explore.")
     if config.kl.estimator == "full" or config.kl.loss_estimator == "full":

@@ -58,5 +58,13 @@ class ModelError(MingceError):
     """A model or tokenizer directory cannot be used."""
 
 
+class ClusterError(MingceError):
+    """A Ray cluster cannot be joined, has not what is asked of it, or keeps failing."""
+
+
+class RankFault(ClusterError):
+    """A process of the cluster died, failed or hangs; the step can be redone once it has been replaced."""
+
+
 class RunError(MingceError):
     """A run directory or checkpoint cannot be made, read or written."""

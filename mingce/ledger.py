@@ -10,9 +10,11 @@ and the columns it is computed from are there. Slots behind the mask are stored 
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
@@ -205,6 +207,12 @@ class Ledger:
             {name: [values[i] for i in chosen] for name, values in self.rows.items()},
         )
 
+    def only(self, *names: str) -> Ledger:
+        """The same rows with token_ids, the masks and, of the named columns, those that are there."""
+        kept = {"response_mask", "attention_mask", "token_ids", "loss_mask", *names}
+        rows = {name: values for name, values in self.rows.items() if name in (*names, "prompt_ids", "uid")}
+        return self._made_of({name: values for name, values in self._columns.items() if name in kept}, rows)
+
     def trim(self) -> Ledger:
         """The same rows without the slots that no row uses."""
         width = int(self.lengths.max()) if len(self) else 0
@@ -283,6 +291,16 @@ class Ledger:
     def to(self, device: str | torch.device) -> Ledger:
         """The same ledger on another device."""
         return self._made_of({name: values.to(device) for name, values in self._columns.items()}, dict(self.rows))
+
+    def __getstate__(self) -> tuple[dict[str, np.ndarray[Any, Any]], Rows]:
+        """For another process: arrays, which Ray puts into shared memory and maps there without a copy."""
+        return {name: values.cpu().numpy() for name, values in self._columns.items()}, self.rows
+
+    def __setstate__(self, state: tuple[dict[str, np.ndarray[Any, Any]], Rows]) -> None:
+        arrays, self.rows = state
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # shared memory is for reading only, and columns are never written to
+            self._columns = {name: torch.from_numpy(values) for name, values in arrays.items()}
 
     def __repr__(self) -> str:
         computed = [name for name in self._columns if name not in ("response_mask", "attention_mask", "token_ids")]

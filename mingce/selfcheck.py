@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import torch
 
-from mingce.algorithms.losses import batch_totals
 from mingce.config import Config
 from mingce.errors import ModelError
 from mingce.lang import say
@@ -14,11 +13,9 @@ from mingce.roles.actor import Actor
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.1}  # of one token's log-prob
 
 
-@torch.no_grad()
 def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
     """KL to the reference is 0, old = rollout log-probs, ratio is 1; one line that says so, or an error."""
-    dtype = next(actor.model.parameters()).dtype
-    limit = TOLERANCE.get(dtype, 1e-3)
+    limit = TOLERANCE.get(actor.dtype, 1e-3)
     mask, old = ledger.mask, ledger["old_log_probs"]
     said = []
 
@@ -45,8 +42,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
             )
         said.append(say(config.lang, f"采样端 = 训练端（最大 {gap:.0e}）", f"sampler = trainer (largest {gap:.0e})"))
     first = ledger.select(ledger.micro_batches(config.micro_batch_tokens)[0]).trim()
-    _, columns = actor.loss(first, batch_totals(first.loss_mask))
-    gap = float((columns["ratio"][first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
+    gap = float((actor.ratios(first)[first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
     if gap > limit:
         raise ModelError(
             f"self-check: two forward passes of the same weights disagree (ratio off 1 by {gap:.2g}); "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 from rich.console import Console
@@ -28,10 +28,10 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
     config = read_config(recipe, overrides)
     with watch_for(console, config.lang) as watch:
         check_sinks(config.keep.loggers)
-        roles = build_roles(config, watch.note)
         if dry_run:
-            show_plan(console, config, roles)
+            show_plan(console, config, build_roles(config, watch.note))
             return
+        roles = roles_of(config, watch.note)
         with Run.create(config.root, config.name, as_values(config)) as run:
             _train(run, config, roles, watch, resumed=False)
 
@@ -41,18 +41,28 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
     with Run.open(path) as run:
         config = config_of(run.config())
         if overrides:
-            allowed = ("steps", "keep.", "validation.", "audit.", "threads", "micro_batch_tokens")
+            allowed = ("steps", "keep.", "validation.", "audit.", "threads", "micro_batch_tokens", "engine", "ray.")
             for override in overrides:
                 if not override.startswith(allowed):
                     raise RunError(
                         f"'{override}' cannot change on resume, for the run would be another; only steps, keep.*, "
-                        "validation.*, audit.*, threads and micro_batch_tokens can. Start a new run instead."
+                        "validation.*, audit.*, threads, micro_batch_tokens, engine and ray.* can. Start a new run "
+                        "instead."
                     )
             changed = read_config(None, overrides)
             for override in overrides:
                 _copy(changed, config, override.partition("=")[0])
         with watch_for(console, config.lang) as watch:
-            _train(run, config, build_roles(config, watch.note), watch, resumed=True)
+            _train(run, config, roles_of(config, watch.note), watch, resumed=True)
+
+
+def roles_of(config: Config, note: Callable[[str], None]) -> Roles:
+    """The roles where `engine` says."""
+    if config.engine == "ray":
+        from mingce.engine import ray
+
+        return ray.build_roles(config, note)
+    return build_roles(config, note)
 
 
 def _copy(source: object, target: object, key: str) -> None:
@@ -89,7 +99,7 @@ def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: boo
             sinks.close()
         watch.end(summary(trainer, time.monotonic() - started))
     finally:
-        roles.reward.close()
+        roles.close()
 
 
 def remarks(config: Config) -> list[tuple[str, bool]]:
@@ -167,7 +177,7 @@ def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
 
 def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
     """What a person wants to know at the start."""
-    train, apart, size = len(roles.train), len(roles.held_out), parameter_count(roles.actor.model)
+    train, apart, size = len(roles.train), len(roles.held_out), parameter_count(roles.actor.size)
     prompts, samples, c = config.prompts_per_step, config.samples_per_prompt, config.credit
     if config.lang == "zh":
         whitened = "，白化" if whitens(config) else ""

@@ -147,7 +147,7 @@ class Trainer:
 
     def resume(self) -> None:
         """Takes up the newest whole checkpoint and forgets whatever was written after it."""
-        found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True))
+        found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True), read=False)
         self.run.rewind(-1 if found is None else found.step)
         if found is None:
             zh = "还没有存档，从头开始"

@@ -59,7 +59,7 @@ def run(
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
     text = TEXT[opened.config.lang]
-    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": parameter_count(model)}
+    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": parameter_count(opened.actor.size)}
     said = [text["adapter" if adapter else "policy"].format(**facts, out=out)]
     if opened.critic is not None:
         said.append(text["critic"].format(out=out / CRITIC))

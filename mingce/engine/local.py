@@ -12,7 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config
-from mingce.errors import DataError
+from mingce.errors import DataError, RankFault
 from mingce.lang import say
 from mingce.memory import keep_freed_memory
 from mingce.models.loading import load_causal_lm, load_tokenizer
@@ -48,6 +48,14 @@ class Roles:
         start = (step - 1) * prompts
         return [self.train[_order(count, seed, i // count)[i % count]] for i in range(start, start + prompts)]
 
+    def rebuild(self, fault: RankFault) -> None:
+        """After a rank was lost: the roles as they were at the start, or `fault` again where that cannot be."""
+        raise fault
+
+    def close(self) -> None:
+        """Ends the processes that the roles have."""
+        self.reward.close()
+
 
 _orders: dict[tuple[int, int, int], list[int]] = {}
 
@@ -69,9 +77,17 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     actor = build_actor(config)
     model, tokenizer = actor.model, actor.tokenizer
     reference = None
-    if config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive:
+    if needs_reference(config):
         reference = Reference(model, actor.pad_id, config.sampling.temperature, config.micro_batch_tokens)
     critic = build_critic(config, actor) if needs_critic(config.estimator) else None
+    train, held_out = fitting_prompts(config, task, tokenizer, note)
+    return Roles(actor, critic, reference, Reward(reward_maker, tokenizer), task, tokenizer, train, held_out)
+
+
+def fitting_prompts(
+    config: Config, task: Task, tokenizer: PreTrainedTokenizerBase, note: Callable[[str], None]
+) -> tuple[Sequence[Example], Sequence[Example]]:
+    """The task's prompts to train on and those held out, without the overlong ones; `note` is told of these."""
     fitting = [
         filter_prompts(
             examples,
@@ -88,7 +104,12 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         count, most, kept = cut + held_out_cut, config.data.max_prompt_tokens, config.data.overlong == "cut"
         zh = f"{count} 个提示超过 {most} 个 token，已{'截短' if kept else '去掉'}"
         note(say(config.lang, zh, f"{count} prompts of more than {most} tokens were {'cut' if kept else 'left out'}"))
-    return Roles(actor, critic, reference, Reward(reward_maker, tokenizer), task, tokenizer, train, held_out)
+    return train, held_out
+
+
+def needs_reference(config: Config) -> bool:
+    """Whether the KL to where the policy started is asked for."""
+    return config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
 
 
 def build_actor(config: Config) -> Actor:
@@ -137,7 +158,6 @@ def fitting_threads(model: torch.nn.Module) -> int:
     return 1 if sum(p.numel() for p in model.parameters()) < 5_000_000 else os.cpu_count() or 1
 
 
-def parameter_count(model: torch.nn.Module) -> str:
+def parameter_count(count: int) -> str:
     """`0.19 M`: how large a model is."""
-    count = sum(p.numel() for p in model.parameters())
     return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.1f} B"

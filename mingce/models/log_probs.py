@@ -18,6 +18,8 @@ from mingce.models.batching import joined_rows
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
 
+SHARDED_METHOD = "sharded_log_probs"
+"""What a model whose weights are shared out calls `gathered_log_probs` by (mingce.engine.sharding)."""
 _LEAST_ROWS = 128
 """Rows of a block at the least: adding a block to the gradient of the weight costs as much for one row as for many."""
 _BLOCK = 1 << 20
@@ -38,6 +40,24 @@ def response_log_probs(
     Both are of the logits divided by `temperature`, without truncation, and 0 outside `attention_mask`. Gradients flow
     as for the plain computation unless torch.no_grad() is on.
     """
+    if hasattr(model, SHARDED_METHOD):  # its hooks gather the weights around this very computation
+        method = getattr(model, SHARDED_METHOD)
+        return cast(
+            tuple[Tensor, Tensor], method(prompt_ids, token_ids, attention_mask, pad_id=pad_id, temperature=temperature)
+        )
+    return gathered_log_probs(model, prompt_ids, token_ids, attention_mask, pad_id=pad_id, temperature=temperature)
+
+
+def gathered_log_probs(
+    model: nn.Module,
+    prompt_ids: Sequence[Sequence[int]],
+    token_ids: Tensor,
+    attention_mask: Tensor,
+    *,
+    pad_id: int,
+    temperature: float,
+) -> tuple[Tensor, Tensor]:
+    """`response_log_probs` of a model whose weights are all here."""
     assert temperature > 0, "a policy of temperature 0 has no log-probs"
     mask = attention_mask.bool()
     log_probs = torch.zeros(mask.shape, device=token_ids.device)
@@ -47,7 +67,7 @@ def response_log_probs(
     joined = joined_rows(prompt_ids, token_ids, mask, pad_id)
     rows, slots = mask.nonzero(as_tuple=True)
     columns, targets = joined.columns[rows, slots], token_ids[rows, slots]
-    if _has_plain_head(model):
+    if has_plain_head(model):
         hidden = backbone(model)(input_ids=joined.input_ids, use_cache=False).last_hidden_state[rows, columns]
         head = _output_layer(model)
         flat = cast(Any, _HeadLogProbs).apply(hidden, head.weight, head.bias, targets, temperature)
@@ -147,7 +167,7 @@ def _output_layer(model: nn.Module) -> nn.Linear:
 _plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()
 
 
-def _has_plain_head(model: nn.Module) -> bool:
+def has_plain_head(model: nn.Module) -> bool:
     """Whether the model's logits are its output layer of its last hidden state and nothing else.
 
     Found by trying, once a model: some families scale or cap their logits, and an adapter may sit on the output layer.

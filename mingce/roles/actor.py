@@ -11,6 +11,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.algorithms.losses import (
     BatchTotals,
+    batch_totals,
     compute_cpi_loss,
     compute_entropy_loss,
     compute_kl_loss,
@@ -36,6 +37,7 @@ class Actor:
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.pad_id = int(cast(int, tokenizer.pad_token_id))
         self.learner = Learner(model, config.actor, config.steps)
+        self.sampler = model  # the weights that draw; a copy where the model itself is sharded
         s = config.sampling
         stop_ids = {*default_stop_ids(model, tokenizer), *(self._stop_id(text) for text in s.stop)}
         self.sampling = Sampling(
@@ -49,6 +51,16 @@ class Actor:
                 f"sampling.stop: '{text}' is {len(ids)} tokens of this tokenizer; give texts of one token."
             )
         return int(ids[0])
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        return sum(p.numel() for p in self.model.parameters())
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the policy computes in."""
+        return next(self.model.parameters()).dtype
 
     # ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -87,7 +99,7 @@ class Actor:
     ) -> Generation:
         """Responses of the policy as it is now; a row depends on its prompt and seed only."""
         return generate(
-            self.model,
+            self.sampler,
             prompts,
             sampling,
             seeds=seeds,
@@ -128,7 +140,7 @@ class Actor:
     @torch.no_grad()
     def attention(self, ledger: Ledger) -> dict[str, Tensor]:
         """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
-        model = base_causal_lm(self.model)
+        model = base_causal_lm(self.sampler)
 
         def part(micro: Ledger) -> dict[str, Tensor]:
             inputs = forward_inputs(micro.row("prompt_ids"), micro["token_ids"], micro["attention_mask"], self.pad_id)
@@ -208,6 +220,15 @@ class Actor:
             )
             loss, columns = loss + self.config.kl.loss_coef * kl.loss, columns | kl.columns
         return loss, columns
+
+    @torch.no_grad()
+    def ratios(self, ledger: Ledger) -> Tensor:
+        """ρ_t of every token by the pass that updates differentiate; 1 before any update."""
+
+        def part(micro: Ledger) -> dict[str, Tensor]:
+            return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
+
+        return ledger.by_micro_batch(self.config.micro_batch_tokens, part)["ratio"]
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from mingce.algorithms.losses import BatchTotals, batch_totals
-from mingce.checkpoints import flatten_optimizer, restore_optimizer
+from mingce.checkpoints import ShardWriter, flatten_optimizer, restore_optimizer
 from mingce.config import LearnerConfig
 from mingce.errors import ModelError
 from mingce.ledger import Ledger
@@ -90,12 +90,16 @@ class Learner:
 
     def _apply(self) -> float:
         """One optimizer step with the gradient at hand; returns its norm before clipping."""
-        norm = float(nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip or math.inf))
+        norm = self._clip()
         if not math.isfinite(norm):
             raise ModelError(f"the gradient is {norm}; lower the learning rate or look for a reward that is too large.")
         self.optimizer.step()
         self.updates += 1
         return norm
+
+    def _clip(self) -> float:
+        """Scales the gradient down to grad_clip; returns its norm before."""
+        return float(nn.utils.clip_grad_norm_(self.parameters, self.config.grad_clip or math.inf))
 
     def _report(self, norms: list[float], step: int) -> dict[str, float]:
         return {
@@ -111,7 +115,7 @@ class Learner:
         fall = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[self.config.schedule]
         return self.config.lr * rise * fall
 
-    def tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> Mapping[str, Tensor] | ShardWriter:
         """Weights that learn and the optimizer's moments, for a checkpoint."""
         moments, _ = flatten_optimizer(self.optimizer)
         weights = {f"model.{name}": p.detach() for name, p in self.model.named_parameters() if p.requires_grad}

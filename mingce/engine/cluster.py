@@ -1,0 +1,126 @@
+"""The Ray cluster that a run works on: one of its own on this machine, or one that is there already.
+
+A cluster of its own listens on the loopback interface only and takes Ray's token for every call.
+"""
+
+from __future__ import annotations
+
+import importlib
+import logging
+import os
+import secrets
+import socket
+import sys
+import warnings
+from pathlib import Path
+from typing import Any
+
+from mingce.config import RayConfig
+from mingce.errors import ClusterError
+
+PATIENCE = 60.0
+"""Seconds to wait for processes to be placed before saying that the cluster is too busy."""
+_QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
+_OF_OUR_OWN = {
+    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's switch for listening on 127.0.0.1 alone, on Linux too
+    "RAY_USAGE_STATS_ENABLED": "0",
+    "RAY_enable_worker_prestart": "0",
+    "RAY_prestart_worker_first_driver": "0",
+}
+
+
+class Cluster:
+    """The connection to a Ray cluster; `close` ends it, and the cluster too if it was started here."""
+
+    def __init__(self, config: RayConfig, processes: int):
+        """`processes` is how many a run will have, each of `ray.cpus` cores."""
+        self.ours = False
+        if config.address == "local":
+            _set_environment()
+        ray = ray_package()
+        if ray.is_initialized():  # a notebook's, or a test's: whoever made it ends it
+            return
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            if config.address == "local":
+                _private_token()
+                ray.init(
+                    "local", num_cpus=processes * config.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
+                    **_QUIET,
+                )  # fmt: skip
+            else:
+                _join(config.address)
+        self.ours = True
+
+    def expect(self, processes: int, cpus: int, gpus: int) -> None:
+        """An error if the cluster could never hold that many processes."""
+        there = ray_package().cluster_resources()
+        for name, each in (("CPU", cpus), ("GPU", gpus)):
+            if processes * each > there.get(name, 0):
+                raise ClusterError(
+                    f"the cluster has {there.get(name, 0):g} {name}s and {processes} ranks of {each} need "
+                    f"{processes * each}; lower ray.ranks or ray.cpus, or add nodes with `ray start --address`."
+                )
+
+    def close(self) -> None:
+        if self.ours:
+            ray_package().shutdown()
+            self.ours = False
+
+
+def ray_package() -> Any:
+    """Ray, imported when it is wanted: it takes half a second, and may not be installed."""
+    try:
+        return importlib.import_module("ray")
+    except ImportError:
+        raise ClusterError("engine=ray needs the package ray; install it with pip install 'mingce[ray]'.") from None
+
+
+def _set_environment() -> None:
+    assert "ray" not in sys.modules or all(os.environ.get(name) == value for name, value in _OF_OUR_OWN.items()), (
+        "ray reads these when it is imported"
+    )
+    os.environ.update(_OF_OUR_OWN)
+
+
+def _private_token() -> None:
+    """Ray writes the token that it makes readable for everyone; here it is made first, for its owner alone."""
+    path = Path.home() / ".ray" / "auth_token"
+    if "RAY_AUTH_TOKEN" in os.environ or "RAY_AUTH_TOKEN_PATH" in os.environ or path.exists():
+        return
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        return
+    with os.fdopen(handle, "w") as file:
+        file.write(secrets.token_hex(32))
+
+
+def _join(address: str) -> None:
+    ray = ray_package()
+    if address != "auto":
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdigit():
+            raise ClusterError(f"ray.address must be local, auto or host:port, but is '{address}'.")
+        try:
+            socket.create_connection((host, int(port)), timeout=10).close()
+        except OSError as error:
+            raise ClusterError(
+                f"nothing answers at ray.address={address} ({error.strerror or error}); start a cluster with "
+                "`ray start --head`, or take ray.address=local."
+            ) from None
+    try:
+        ray.init(address, **_QUIET)
+    except ConnectionError:
+        raise ClusterError(
+            f"ray.address={address}: no Ray cluster runs there; start one with `ray start --head`, or take "
+            "ray.address=local."
+        ) from None
+    except Exception as error:
+        raise ClusterError(f"the Ray cluster at {address} cannot be joined: {_first_line(error)}") from error
+
+
+def _first_line(error: BaseException) -> str:
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    return " ".join(lines[:4])[:400] if lines else type(error).__name__

@@ -1,0 +1,134 @@
+"""Processes that work together: made, asked all at once, watched, and made again when one is lost."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import mingce.errors
+from mingce.config import Config, as_values
+from mingce.engine.cluster import PATIENCE, ray_package
+from mingce.engine.rank import Facts, Mistake, Rank
+from mingce.engine.shares import Place
+from mingce.errors import ClusterError, MingceError, RankFault
+
+
+class Group:
+    """`ranks` processes that hold the same roles."""
+
+    def __init__(self, config: Config, roles: Sequence[str], ranks: int, gpus: int):
+        self.config, self.roles, self.ranks, self.gpus = config, tuple(roles), ranks, gpus
+        self.actors: list[Any] = []
+        self.placement: Any = None
+        self.facts: Facts | None = None
+
+    @property
+    def name(self) -> str:
+        return "+".join(self.roles)
+
+    def start(self) -> None:
+        """Places the processes and has them load their roles."""
+        ray = ray_package()
+        each = {"CPU": float(self.config.ray.cpus)} | ({"GPU": float(self.gpus)} if self.gpus else {})
+        self.placement = ray.util.placement_group([each] * self.ranks, strategy="PACK")
+        if not self.placement.wait(PATIENCE):
+            raise ClusterError(
+                f"no room for {self.ranks} ranks ({self.name}) within {PATIENCE:g} s: the cluster is busy; wait for "
+                "the others, lower ray.ranks, or add nodes with `ray start --address`."
+            )
+        remote = ray.remote(Rank)
+        self.actors = [
+            remote.options(
+                num_cpus=each["CPU"],
+                num_gpus=self.gpus,
+                scheduling_strategy=ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
+                    self.placement, rank
+                ),
+            ).remote(as_values(self.config), Place(rank, self.ranks), self.roles)
+            for rank in range(self.ranks)
+        ]
+        here = Rank.versions()
+        for rank, (there, _) in enumerate(nodes := self.call("introduce")):
+            for package, version in there.items():
+                if version != here[package]:
+                    raise ClusterError(
+                        f"rank {rank} runs {package} {version} and this process {here[package]}; install the same "
+                        "version on every node."
+                    )
+        hosts = [host for _, host in nodes]
+        port = self.each("open_store", [(hosts[0],)])[0]
+        self.facts = self.each("build", [(hosts[0], port, own) for own in hosts])[0]
+
+    def call(self, method: str, *arguments: Any) -> list[Any]:
+        """The answers of all ranks to the same question, in order."""
+        return self.each(method, [arguments] * self.ranks)
+
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The answers of the first `len(arguments)` ranks, each to its own question.
+
+        A rank that dies, fails or does not answer in time is a RankFault, and the end of all ranks of the group: those
+        that wait for it would wait for ever.
+        """
+        ray = ray_package()
+        asked = {
+            actor.run.remote(method, *own): rank
+            for rank, (actor, own) in enumerate(zip(self.actors, arguments, strict=False))
+        }
+        answers: list[Any] = [None] * len(asked)
+        waiting, until = list(asked), time.monotonic() + self.config.ray.timeout
+        while waiting:
+            done, waiting = ray.wait(waiting, timeout=max(until - time.monotonic(), 0.0))
+            if not done:
+                self.kill()
+                late = ", ".join(str(asked[ref]) for ref in waiting)
+                raise RankFault(
+                    f"rank {late} of {self.name} did not finish {method} within {self.config.ray.timeout:g} s "
+                    "(ray.timeout)"
+                )
+            for ref in done:
+                answers[asked[ref]] = self._answer(ref, asked[ref], method)
+        return answers
+
+    def _answer(self, ref: Any, rank: int, method: str) -> Any:
+        ray = ray_package()
+        try:
+            answer = ray.get(ref)
+        except ray.exceptions.RayError as error:
+            self.kill()
+            raise RankFault(f"rank {rank} of {self.name} was lost in {method}: {_reason(error)}") from error
+        if isinstance(answer, Mistake):
+            self.kill()
+            raise _as_error(answer)
+        return answer
+
+    def kill(self) -> None:
+        """Ends every process of the group, whatever it is doing."""
+        ray = ray_package()
+        for actor in self.actors:
+            ray.kill(actor)
+        self.actors = []
+        if self.placement is not None:
+            ray.util.remove_placement_group(self.placement)
+            self.placement = None
+
+
+def _reason(error: Exception) -> str:
+    """What Ray says, in one line."""
+    exceptions = ray_package().exceptions
+    if isinstance(error, exceptions.RayTaskError):
+        cause = error.cause
+        return f"{type(cause).__name__}: {str(cause).strip().splitlines()[0] if str(cause).strip() else ''}".rstrip(
+            ": "
+        )
+    if isinstance(error, exceptions.ActorDiedError):
+        return "its process died"
+    return type(error).__name__
+
+
+def _as_error(mistake: Mistake) -> MingceError:
+    """The error as it was on the rank, without what only its constructor knows."""
+    kind = getattr(mingce.errors, mistake.kind, MingceError)
+    error: MingceError = kind.__new__(kind)
+    error.args = (mistake.sentence,)
+    return error

@@ -1,0 +1,291 @@
+"""The roles on a Ray cluster: here in the driver they only ask groups of processes, which do what the local roles do.
+
+The driver keeps the ledger, assigns credit and decides what is learned from; ranks hold weights. See docs/cluster.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+from transformers import PreTrainedTokenizerBase
+
+from mingce.algorithms.advantage import needs_critic
+from mingce.checkpoints import Stored
+from mingce.config import Config
+from mingce.engine.cluster import Cluster, ray_package
+from mingce.engine.group import Group
+from mingce.engine.local import Roles, fitting_prompts, needs_reference, task_of
+from mingce.engine.rank import Facts
+from mingce.engine.shares import balanced
+from mingce.errors import ClusterError, RankFault, SettingError
+from mingce.ledger import Ledger
+from mingce.models.loading import load_tokenizer
+from mingce.models.sampling import Generation, Sampling
+from mingce.roles.actor import Actor
+from mingce.roles.critic import Critic
+from mingce.roles.learner import Learner
+from mingce.roles.reference import Reference
+from mingce.roles.reward import Reward
+from mingce.tasks.base import Example, Score
+
+LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
+
+
+@dataclass(frozen=True)
+class RayRoles(Roles):
+    """The four as groups of processes."""
+
+    cluster: Cluster
+    groups: list[Group]
+    restarts: list[str] = field(default_factory=list)
+    """Why processes had to be replaced so far."""
+    most_restarts: int = 0
+
+    def rebuild(self, fault: RankFault) -> None:
+        """All groups anew, with the weights of the start."""
+        self.restarts.append(str(fault))
+        if len(self.restarts) > self.most_restarts:
+            raise ClusterError(
+                f"{fault}; that was fault {len(self.restarts)} and ray.max_restarts is {self.most_restarts}, so the "
+                "run stops: see what ends the process, then resume."
+            ) from fault
+        for group in self.groups:
+            group.kill()
+        for group in self.groups:
+            group.start()
+
+    def close(self) -> None:
+        for group in self.groups:
+            group.kill()
+        self.cluster.close()
+
+
+def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> RayRoles:
+    """Joins or starts the cluster and the groups on it; everything a person may have got wrong shows here."""
+    r = config.ray
+    task, _ = task_of(config)
+    tokenizer = load_tokenizer(config.model.path)
+    train, held_out = fitting_prompts(config, task, tokenizer, note)
+    wanted = {"actor": r.ranks, "reward": r.reward_ranks}
+    if needs_critic(config.estimator):
+        wanted["critic"] = r.critic_ranks
+    if needs_reference(config):
+        wanted["reference"] = r.reference_ranks
+    together = [role for role, ranks in wanted.items() if role == "actor" or not ranks]
+    pools = {tuple(together): r.ranks} | {(role,): ranks for role, ranks in wanted.items() if role not in together}
+    cluster = Cluster(r, sum(pools.values()))
+    groups: list[Group] = []
+    try:
+        gpus = _gpus(config, sum(ranks for roles, ranks in pools.items() if roles != ("reward",)))
+        cluster.expect(sum(pools.values()), r.cpus, 0)
+        groups += [Group(config, roles, ranks, 0 if roles == ("reward",) else gpus) for roles, ranks in pools.items()]
+        for group in groups:
+            group.start()
+    except BaseException:
+        for group in groups:
+            group.kill()
+        cluster.close()
+        raise
+    of = {role: group for group in groups for role in group.roles}
+    facts = of["actor"].facts
+    assert facts is not None
+    return RayRoles(
+        RayActor(of["actor"], facts, tokenizer, config),
+        RayCritic(of["critic"], config) if "critic" in of else None,
+        RayReference(of["reference"]) if "reference" in of else None,
+        Reward(RayScorer(of["reward"]), tokenizer),
+        task,
+        tokenizer,
+        train,
+        held_out,
+        cluster,
+        groups,
+        most_restarts=r.max_restarts,
+    )
+
+
+def _gpus(config: Config, processes: int) -> int:
+    """GPUs of a process: one where the models are to be on GPUs."""
+    there = int(ray_package().cluster_resources().get("GPU", 0))
+    if config.model.device.startswith("cuda") and there < processes:
+        raise ClusterError(f"the cluster has {there} GPUs and {processes} ranks need one each; lower ray.ranks.")
+    gpus = int(config.model.device != "cpu" and there >= processes)
+    if config.ray.cpu_offload and not gpus:
+        raise SettingError("ray.cpu_offload keeps shards off GPUs, and there are none; leave it out.")
+    return gpus
+
+
+def _share(ledger: Ledger) -> Any:
+    """The ledger in the object store, where ranks of a node read it without a copy."""
+    return ray_package().put(ledger)
+
+
+def _columns(group: Group, method: str, ledger: Ledger) -> dict[str, Tensor]:
+    """A method's columns of the whole ledger, each row from the rank that has it."""
+    return _gathered(ledger, group.call(method, _share(ledger)))
+
+
+def _gathered(ledger: Ledger, parts: Sequence[tuple[list[int], Mapping[str, Any]]]) -> dict[str, Tensor]:
+    whole: dict[str, Tensor] = {}
+    for rows, columns in parts:
+        for name, array in columns.items():
+            values = torch.tensor(array)
+            if name not in whole:
+                whole[name] = values.new_zeros((len(ledger), ledger.width)[: values.dim()])
+            whole[name][rows] = values
+    return whole
+
+
+class RayLearner(Learner):
+    """The optimizers of a group, of which this process only counts the updates."""
+
+    def __init__(self, group: Group, role: str):
+        self.group, self.role, self.updates = group, role, 0
+
+    def update(self, ledger: Ledger, step: int) -> dict[str, float]:
+        """Has the group learn; the ledger keeps the columns that the loss used."""
+        answers = self.group.call("update", self.role, _share(ledger.only(*LEARNED_FROM)), step)
+        ledger.fill(_gathered(ledger, [(rows, columns) for rows, columns, *_ in answers]))
+        report: dict[str, float]
+        _, _, report, self.updates = answers[0]
+        return report
+
+    def tensors(self) -> Callable[[Path], None]:
+        """Has every rank write its part into a directory."""
+        return self._write
+
+    def _write(self, directory: Path) -> None:
+        self.group.call("write", self.role, directory.resolve())
+
+    def state(self) -> dict[str, Any]:
+        state: dict[str, Any] = self.group.call("learner_state", self.role)[0]
+        return state
+
+    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        assert isinstance(tensors, Stored), "ranks read a checkpoint themselves"
+        self.group.call("read", self.role, tensors.path.resolve(), dict(state))
+        self.updates = int(state["updates"])
+
+
+class RayActor(Actor):
+    """The policy, on ranks. Prompts are shared out whole, with all their samples, so that each is read once."""
+
+    def __init__(self, group: Group, facts: Facts, tokenizer: PreTrainedTokenizerBase, config: Config):
+        self.group, self.facts, self.tokenizer, self.config = group, facts, tokenizer, config
+        self.pad_id, self.sampling = facts.pad_id, facts.sampling
+        self.learner = self._learner = RayLearner(group, "actor")
+
+    @property
+    def size(self) -> int:
+        return self.facts.size
+
+    @property
+    def dtype(self) -> torch.dtype:
+        precision = self.config.ray.mixed_precision
+        return self.facts.dtype if precision == "none" else getattr(torch, precision)
+
+    def draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[int],
+        n: int = 1,
+        on_progress: Callable[[int, int], None] | None = None,
+    ) -> Generation:
+        shares = balanced([len(prompt) + sampling.max_new_tokens for prompt in prompts], self.group.ranks)
+        asked = [
+            ([prompts[i] for i in share], sampling, [seeds[row] for row in _rows(share, n)], n)
+            for share in shares
+            if share
+        ]
+        answers = self.group.each("draw", asked)
+        rows, width = len(prompts) * n, max((part["token_ids"].shape[1] for part, _ in answers), default=0)
+        token_ids = torch.full((rows, width), self.pad_id, dtype=torch.long)
+        mask, log_probs = torch.zeros((rows, width), dtype=torch.bool), torch.zeros((rows, width))
+        reasons = [""] * rows
+        for share, (part, ended) in zip(filter(None, shares), answers, strict=True):
+            here, wide = _rows(share, n), part["token_ids"].shape[1]
+            token_ids[here, :wide] = torch.tensor(part["token_ids"])
+            mask[here, :wide] = torch.tensor(part["attention_mask"])
+            log_probs[here, :wide] = torch.tensor(part["log_probs"])
+            for row, reason in zip(here, ended, strict=True):
+                reasons[row] = reason
+        if on_progress is not None:
+            on_progress(rows, int(mask.sum()))
+        return Generation(token_ids, mask, log_probs, reasons)
+
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        return _columns(self.group, "log_probs", ledger.only())
+
+    def attention(self, ledger: Ledger) -> dict[str, Tensor]:
+        return _columns(self.group, "attention", ledger.only())
+
+    def ratios(self, ledger: Ledger) -> Tensor:
+        return _columns(self.group, "ratios", ledger.only(*LEARNED_FROM))["ratio"]
+
+    def update(
+        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> dict[str, float]:
+        return self._learner.update(ledger, step)
+
+
+def _rows(prompts: Sequence[int], n: int) -> list[int]:
+    """The rows of these prompts' samples."""
+    return [prompt * n + sample for prompt in prompts for sample in range(n)]
+
+
+class RayCritic(Critic):
+    """The value model, on ranks."""
+
+    def __init__(self, group: Group, config: Config):
+        self.group, self.config = group, config
+        self.learner = self._learner = RayLearner(group, "critic")
+
+    def values(self, ledger: Ledger) -> dict[str, Tensor]:
+        columns = _columns(self.group, "values", ledger.only())
+        ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
+        return columns
+
+    def update(
+        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
+    ) -> dict[str, float]:
+        return self._learner.update(ledger, step)
+
+
+class RayReference(Reference):
+    """The policy as it was at the start, on ranks."""
+
+    def __init__(self, group: Group):
+        self.group = group
+
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        return _columns(self.group, "ref_log_probs", ledger.only())
+
+
+class RayScorer:
+    """Scores on ranks, responses shared out by their length."""
+
+    name = "ray"
+
+    def __init__(self, group: Group):
+        self.group = group
+
+    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
+        shares = [share for share in balanced([len(text) for text in responses], self.group.ranks) if share]
+        seed = torch.initial_seed()  # the step's; see seed_everything
+        asked = [
+            ([examples[i] for i in share], [responses[i] for i in share], seed + rank)
+            for rank, share in enumerate(shares)
+        ]
+        scores: dict[int, Score] = {}
+        for share, part in zip(shares, self.group.each("score", asked), strict=True):
+            scores |= dict(zip(share, part, strict=True))
+        return [scores[i] for i in range(len(examples))]
+
+    def close(self) -> None:
+        """The processes end with their group."""
