@@ -160,6 +160,10 @@ MEASURED: Mapping[str, tuple[str, str]] = {
     "audit/bugs": ("bugs that the audit found in the step's ledger", "审计在本步账本里发现的 bug 数"),
     "audit/suspicious": ("suspicious findings of the audit", "审计发现的可疑之处"),
     "timing_s/<stage>": ("seconds of a stage", "某阶段的秒数"),
+    "perf/restarts": (
+        "engine=ray: how often lost processes were replaced so far",
+        "engine=ray：至今重启丢失进程的次数",
+    ),
     "perf/tokens_per_second": ("response tokens of the step over its seconds", "本步回答 token 数除以秒数"),
 }
 

@@ -4,6 +4,7 @@
       config.yaml       the settings, resolved
       metrics.jsonl     one line a step, the same bytes however often the run was interrupted
       timings.jsonl     seconds and speeds, which differ from one time to the next
+      events.jsonl      what happened besides steps: processes that were lost and replaced
       audit.jsonl       one line an audited step: what the audit of its ledger found
       ledger/           one Parquet file a step (mingce.store)
       checkpoints/      one directory a checkpoint (mingce.checkpoints)
@@ -77,6 +78,7 @@ class Run:
         self.metrics_path = path / "metrics.jsonl"
         self.timings_path = path / "timings.jsonl"
         self.audit_path = path / "audit.jsonl"
+        self.events_path = path / "events.jsonl"
         self.ledger_path = path / "ledger"
         self.checkpoints_path = path / "checkpoints"
         self.tensorboard_path = path / "tensorboard"
@@ -124,7 +126,7 @@ class Run:
         run = cls(path, _Lock(path / "lock"))
         for folder in (path, run.checkpoints_path, run.ledger_path):
             clean_leftovers(folder)
-        for log in run._logs:
+        for log in (*run._logs, run.events_path):
             _cut_unfinished_line(log)
         return run
 
@@ -185,6 +187,12 @@ class Run:
         assert self.training, "this run was opened for reading only"
         line = json.dumps({"step": step} | dict(found), ensure_ascii=False, allow_nan=False)
         self._append(self.audit_path, line.encode() + b"\n")
+
+    def log_event(self, step: int, kind: str, why: str) -> None:
+        """Append something that happened after `step`; it stays when the run is rewound, for it did happen."""
+        assert self.training, "this run was opened for reading only"
+        line = json.dumps({"step": step, "kind": kind, "why": why, "time": round(time.time(), 3)}, ensure_ascii=False)
+        self._append(self.events_path, line.encode() + b"\n")
 
     def metrics(self) -> list[dict[str, float]]:
         """Every line of metrics.jsonl, each with its step."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import closing
 from pathlib import Path
 
 from rich.console import Console
@@ -14,7 +15,7 @@ from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
-from mingce.errors import RunError
+from mingce.errors import RankFault, RunError
 from mingce.lang import say
 from mingce.run import Run
 from mingce.sinks import check_sinks, open_sinks
@@ -31,8 +32,10 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
         if dry_run:
             show_plan(console, config, build_roles(config, watch.note))
             return
-        roles = roles_of(config, watch.note)
-        with Run.create(config.root, config.name, as_values(config)) as run:
+        with (
+            closing(roles_of(config, watch.note)) as roles,
+            Run.create(config.root, config.name, as_values(config)) as run,
+        ):
             _train(run, config, roles, watch, resumed=False)
 
 
@@ -52,8 +55,8 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
             changed = read_config(None, overrides)
             for override in overrides:
                 _copy(changed, config, override.partition("=")[0])
-        with watch_for(console, config.lang) as watch:
-            _train(run, config, roles_of(config, watch.note), watch, resumed=True)
+        with watch_for(console, config.lang) as watch, closing(roles_of(config, watch.note)) as roles:
+            _train(run, config, roles, watch, resumed=True)
 
 
 def roles_of(config: Config, note: Callable[[str], None]) -> Roles:
@@ -75,31 +78,61 @@ def _copy(source: object, target: object, key: str) -> None:
 def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: bool) -> None:
     trainer = Trainer(run, config, roles, watch)
     started = time.monotonic()
-    try:
-        if resumed:
-            trainer.resume()
-        first = trainer.step_done + 1
-        watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
-        for sentence, warning in remarks(config):
-            watch.note(sentence, warning)
-        if first > config.steps:
-            zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
-            watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
-        sinks = open_sinks(
-            config.keep.loggers,
-            run.path,
-            run.name,
-            as_values(config),
-            first,
-            lambda sentence: watch.note(sentence, True),
-        )
+    if resumed:
         try:
-            trainer.train(sinks)
-        finally:
-            sinks.close()
-        watch.end(summary(trainer, time.monotonic() - started))
+            trainer.resume()
+        except RankFault as at_once:
+            trainer = _recovered(trainer, at_once)
+    first = trainer.step_done + 1
+    watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
+    for sentence, warning in remarks(config):
+        watch.note(sentence, warning)
+    if first > config.steps:
+        zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
+        watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
+    while (fault := _trained(trainer)) is not None:
+        trainer = _recovered(trainer, fault)
+    watch.end(summary(trainer, time.monotonic() - started))
+
+
+def _trained(trainer: Trainer) -> RankFault | None:
+    """Trains to the end (None), or until a rank is lost (how)."""
+    run, config, watch = trainer.run, trainer.config, trainer.watch
+    sinks = open_sinks(
+        config.keep.loggers,
+        run.path,
+        run.name,
+        as_values(config),
+        trainer.step_done + 1,
+        lambda sentence: watch.note(sentence, True),
+    )
+    try:
+        trainer.train(sinks)
+    except RankFault as fault:
+        return fault
     finally:
-        roles.close()
+        sinks.close()
+    return None
+
+
+def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
+    """A rank was lost: all ranks anew, and the run as its newest checkpoint left it."""
+    run, lang = trainer.run, trainer.config.lang
+    again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
+    again.interrupted = trainer.interrupted
+    while True:
+        run.log_event(trainer.step_done, "restart", str(fault))
+        zh, en = (
+            f"{fault}；重建所有进程，从上一个存档重做",
+            f"{fault}; starting all ranks again from the last checkpoint",
+        )
+        trainer.watch.note(say(lang, zh, en), True)
+        try:
+            trainer.roles.rebuild(fault)
+            again.resume()
+            return again
+        except RankFault as another:
+            fault = another
 
 
 def remarks(config: Config) -> list[tuple[str, bool]]:

@@ -199,7 +199,8 @@ class Trainer:
         spent.pop("validate", None)
         total = sum(spent.values())
         seconds = {f"timing_s/{name}": value for name, value in spent.items()} | {"timing_s/step": total}
-        return seconds | {"perf/tokens_per_second": int(ledger.mask.sum()) / max(total, 1e-9)}
+        speed = {"perf/tokens_per_second": int(ledger.mask.sum()) / max(total, 1e-9)}
+        return seconds | speed | ({"perf/restarts": self.roles.restarts} if self.roles.restarts else {})
 
     def token_texts(self, ledger: Ledger, row: int) -> list[str]:
         """The tokens of a rollout as texts, in order."""

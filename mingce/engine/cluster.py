@@ -18,7 +18,7 @@ from typing import Any
 from mingce.config import RayConfig
 from mingce.errors import ClusterError
 
-PATIENCE = 60.0
+PATIENCE = 45.0
 """Seconds to wait for processes to be placed before saying that the cluster is too busy."""
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
 _OF_OUR_OWN = {
@@ -36,7 +36,7 @@ class Cluster:
         """`processes` is how many a run will have, each of `ray.cpus` cores."""
         self.ours = False
         if config.address == "local":
-            _set_environment()
+            _listen_on_loopback_only()
         ray = ray_package()
         if ray.is_initialized():  # a notebook's, or a test's: whoever made it ends it
             return
@@ -76,10 +76,14 @@ def ray_package() -> Any:
         raise ClusterError("engine=ray needs the package ray; install it with pip install 'mingce[ray]'.") from None
 
 
-def _set_environment() -> None:
-    assert "ray" not in sys.modules or all(os.environ.get(name) == value for name, value in _OF_OUR_OWN.items()), (
-        "ray reads these when it is imported"
-    )
+def _listen_on_loopback_only() -> None:
+    """Ray reads these when it is imported."""
+    too_late = "ray" in sys.modules and any(os.environ.get(name) != value for name, value in _OF_OUR_OWN.items())
+    if too_late and not sys.modules["ray"].is_initialized():
+        raise ClusterError(
+            "ray was imported before engine=ray began, so that its cluster would listen on every network; call "
+            "ray.init yourself, or import ray later."
+        )
     os.environ.update(_OF_OUR_OWN)
 
 

@@ -21,6 +21,8 @@ class Group:
         self.config, self.roles, self.ranks, self.gpus = config, tuple(roles), ranks, gpus
         self.actors: list[Any] = []
         self.placement: Any = None
+        self.processes: list[tuple[str, int]] = []
+        """Each rank's node and process number there."""
         self.facts: Facts | None = None
 
     @property
@@ -49,14 +51,16 @@ class Group:
             for rank in range(self.ranks)
         ]
         here = Rank.versions()
-        for rank, (there, _) in enumerate(nodes := self.call("introduce")):
+        nodes = self.each("introduce", [()] * self.ranks, limit=PATIENCE)
+        for rank, (there, *_) in enumerate(nodes):
             for package, version in there.items():
                 if version != here[package]:
                     raise ClusterError(
                         f"rank {rank} runs {package} {version} and this process {here[package]}; install the same "
                         "version on every node."
                     )
-        hosts = [host for _, host in nodes]
+        hosts = [host for _, host, _ in nodes]
+        self.processes = [(host, process) for _, host, process in nodes]
         port = self.each("open_store", [(hosts[0],)])[0]
         self.facts = self.each("build", [(hosts[0], port, own) for own in hosts])[0]
 
@@ -64,8 +68,8 @@ class Group:
         """The answers of all ranks to the same question, in order."""
         return self.each(method, [arguments] * self.ranks)
 
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
-        """The answers of the first `len(arguments)` ranks, each to its own question.
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]], limit: float | None = None) -> list[Any]:
+        """The answers of the first `len(arguments)` ranks, each to its own question, within `limit` or ray.timeout.
 
         A rank that dies, fails or does not answer in time is a RankFault, and the end of all ranks of the group: those
         that wait for it would wait for ever.
@@ -76,16 +80,14 @@ class Group:
             for rank, (actor, own) in enumerate(zip(self.actors, arguments, strict=False))
         }
         answers: list[Any] = [None] * len(asked)
-        waiting, until = list(asked), time.monotonic() + self.config.ray.timeout
+        seconds = limit or self.config.ray.timeout
+        waiting, until = list(asked), time.monotonic() + seconds
         while waiting:
             done, waiting = ray.wait(waiting, timeout=max(until - time.monotonic(), 0.0))
             if not done:
+                late = ", ".join(self._who(asked[ref]) for ref in waiting)
                 self.kill()
-                late = ", ".join(str(asked[ref]) for ref in waiting)
-                raise RankFault(
-                    f"rank {late} of {self.name} did not finish {method} within {self.config.ray.timeout:g} s "
-                    "(ray.timeout)"
-                )
+                raise RankFault(f"{late} did not finish {method} within {seconds:g} s (ray.timeout)")
             for ref in done:
                 answers[asked[ref]] = self._answer(ref, asked[ref], method)
         return answers
@@ -95,19 +97,24 @@ class Group:
         try:
             answer = ray.get(ref)
         except ray.exceptions.RayError as error:
+            who = self._who(rank)
             self.kill()
-            raise RankFault(f"rank {rank} of {self.name} was lost in {method}: {_reason(error)}") from error
+            raise RankFault(f"{who} was lost in {method}: {_reason(error)}") from error
         if isinstance(answer, Mistake):
             self.kill()
             raise _as_error(answer)
         return answer
+
+    def _who(self, rank: int) -> str:
+        where = "(process {1} on {0})".format(*self.processes[rank]) if self.processes else ""
+        return f"rank {rank} of {self.name} {where}".rstrip()
 
     def kill(self) -> None:
         """Ends every process of the group, whatever it is doing."""
         ray = ray_package()
         for actor in self.actors:
             ray.kill(actor)
-        self.actors = []
+        self.actors, self.processes = [], []
         if self.placement is not None:
             ray.util.remove_placement_group(self.placement)
             self.placement = None

@@ -48,9 +48,14 @@ class Roles:
         start = (step - 1) * prompts
         return [self.train[_order(count, seed, i // count)[i % count]] for i in range(start, start + prompts)]
 
+    @property
+    def restarts(self) -> int:
+        """How often processes of the roles were replaced."""
+        return 0
+
     def rebuild(self, fault: RankFault) -> None:
-        """After a rank was lost: the roles as they were at the start, or `fault` again where that cannot be."""
-        raise fault
+        """Replaces lost processes by such as they were at the start."""
+        raise AssertionError("roles in this process cannot lose one") from fault
 
     def close(self) -> None:
         """Ends the processes that the roles have."""

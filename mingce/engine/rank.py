@@ -90,9 +90,9 @@ class Rank:
         """What must be the same everywhere."""
         return {"mingce": mingce.__version__, "torch": str(torch.__version__), "python": platform.python_version()}
 
-    def introduce(self) -> tuple[dict[str, str], str]:
-        """The versions here, and this node's address."""
-        return self.versions(), str(ray_package().util.get_node_ip_address())
+    def introduce(self) -> tuple[dict[str, str], str, int]:
+        """The versions here, this node's address, and the process's number."""
+        return self.versions(), str(ray_package().util.get_node_ip_address()), os.getpid()
 
     def open_store(self, host: str) -> int:
         """The first rank's: where the others meet. Listens on `host` only; returns the port."""

@@ -42,22 +42,29 @@ class RayRoles(Roles):
 
     cluster: Cluster
     groups: list[Group]
-    restarts: list[str] = field(default_factory=list)
-    """Why processes had to be replaced so far."""
-    most_restarts: int = 0
+    most_restarts: int
+    faults: list[RankFault] = field(default_factory=list)
+    """What made it necessary to replace processes so far."""
+
+    @property
+    def restarts(self) -> int:
+        return len(self.faults)
 
     def rebuild(self, fault: RankFault) -> None:
         """All groups anew, with the weights of the start."""
-        self.restarts.append(str(fault))
-        if len(self.restarts) > self.most_restarts:
+        self.faults.append(fault)
+        if self.restarts > self.most_restarts:
             raise ClusterError(
-                f"{fault}; that was fault {len(self.restarts)} and ray.max_restarts is {self.most_restarts}, so the "
-                "run stops: see what ends the process, then resume."
+                f"{fault}; processes were replaced {self.most_restarts} times already (ray.max_restarts), so the run "
+                "stops: see what ends them, then resume."
             ) from fault
         for group in self.groups:
             group.kill()
         for group in self.groups:
             group.start()
+        for role in (self.actor, self.critic):
+            if role is not None:
+                role.learner.updates = 0
 
     def close(self) -> None:
         for group in self.groups:
@@ -105,7 +112,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         held_out,
         cluster,
         groups,
-        most_restarts=r.max_restarts,
+        r.max_restarts,
     )
 
 

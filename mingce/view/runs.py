@@ -39,6 +39,7 @@ class RunSource(Source):
         self._metrics = _Log(self._run.metrics_path, self._tell)
         self._timings = _Log(self._run.timings_path, self._tell)
         self._audits = _Log(self._run.audit_path, self._tell)
+        self._events = _Log(self._run.events_path, self._tell, texts=True)
         self._checked: dict[int, tuple[tuple[int, int], str | None]] = {}
         self._config: tuple[int, dict[str, Any]] | None = None
         self._tokenizer = tokenizer
@@ -91,6 +92,7 @@ class RunSource(Source):
             levels = [one.get("severity") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
             counts = {"bugs": levels.count("bug"), "suspicious": levels.count("suspicious")}
             saved.append({"step": line["step"], "kind": "audit", **counts})
+        saved += ({name: line.get(name) for name in ("step", "kind", "why", "time")} for line in self._events.lines())
         return sorted(saved, key=lambda event: event["step"])
 
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
@@ -217,8 +219,9 @@ class RunSource(Source):
 class _Log:
     """A file that grows by a line of JSON a step. What was read stays read; damaged lines are told and passed over."""
 
-    def __init__(self, path: Path, tell: Callable[[str, str | None], None]):
-        self._path, self._tell = path, tell
+    def __init__(self, path: Path, tell: Callable[[str, str | None], None], *, texts: bool = False):
+        """With `texts` a text is a text; else it is a number that JSON has no digits for."""
+        self._path, self._tell, self._texts = path, tell, texts
         self._inode, self._read_to, self._count = -1, 0, 0
         self._lines: list[dict[str, Any]] = []
         self._bad: list[int] = []
@@ -257,7 +260,7 @@ class _Log:
             entry = json.loads(line)
             step = int(entry["step"])
             found = {"step": step} | {
-                name: float(value) if isinstance(value, str) else value
+                name: float(value) if isinstance(value, str) and not self._texts else value
                 for name, value in entry.items()
                 if name != "step"
             }
