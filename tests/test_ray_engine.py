@@ -15,7 +15,7 @@ from mingce import checkpoints
 from mingce.config import Config, as_values, read_config
 from mingce.engine import local
 from mingce.engine import ray as far_away
-from mingce.engine.cluster import _join
+from mingce.engine.cluster import _found, _join
 from mingce.errors import ClusterError, SettingError
 from mingce.ledger import Ledger
 from mingce.models.value_head import ValueModel
@@ -26,7 +26,7 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_clust
 SETTINGS = (*SMALL, "micro_batch_tokens=70", "task=counting", "max_new_tokens=24", "actor.lr=1e-3")
 
 
-@pytest.fixture(scope="module", params=[2, 1, 4])
+@pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.slow), 4])
 def far(request: pytest.FixtureRequest) -> Iterator[far_away.RayRoles]:
     roles = far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", f"ray.ranks={request.param}"]))
     yield roles
@@ -156,7 +156,7 @@ def listens_on(process: int) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6A
 def test_a_person_s_mistakes_are_one_sentence() -> None:
     for address in ("127.0.0.1:9", "nowhere", "no.such.host.invalid:6379"):
         with pytest.raises(ClusterError, match=r"^[^\n]+$"):
-            _join(address)
+            _join(_found(address))
     with pytest.raises(ClusterError, match="lower ray"):
         far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", "ray.ranks=1000"]))
     with pytest.raises(SettingError, match="cpu_offload"):

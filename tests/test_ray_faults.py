@@ -49,12 +49,12 @@ def meanwhile(monkeypatch: pytest.MonkeyPatch, method: str, deed: Deed) -> None:
     """Do something to the ranks while they work on `method`."""
     usual, asked = Group.each, [0]
 
-    def each(self: Group, name: str, arguments: Any, limit: float | None = None) -> Any:
+    def each(self: Group, name: str, arguments: Any) -> Any:
         if name == method:
             asked[0] += 1
             group, number = self, asked[0]
             threading.Timer(0.01, lambda: deed(group, number)).start()
-        return usual(self, name, arguments, limit)
+        return usual(self, name, arguments)
 
     monkeypatch.setattr(Group, "each", each)
 
@@ -81,6 +81,7 @@ def test_killed_while_learning_and_while_saving_it_ends_bit_for_bit_the_same(
     assert RunSource(run.path).metrics()[-1]["perf/restarts"] == 2
 
 
+@pytest.mark.slow
 def test_what_fails_again_and_again_ends_the_run_in_one_sentence_and_it_can_be_resumed(
     whole: Run, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,10 +93,11 @@ def test_what_fails_again_and_again_ends_the_run_in_one_sentence_and_it_can_be_r
     same_files(whole, Run.open(tmp_path / "run", readonly=True))
 
 
+@pytest.mark.slow
 def test_a_person_s_mistake_on_a_rank_is_told_as_such_and_not_tried_again(tmp_path: Path) -> None:
     reward = tmp_path / "reward.py"
     reward.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info):\n    return 1 / 0\n")
-    with pytest.raises(RewardError, match="ZeroDivisionError|division"):
+    with pytest.raises(RewardError, match="division"):
         trained(tmp_path, "run", f"reward.function={reward}")
     assert not (tmp_path / "run" / "events.jsonl").exists()
 

@@ -10,6 +10,7 @@ import logging
 import os
 import secrets
 import socket
+import subprocess
 import sys
 import warnings
 from pathlib import Path
@@ -21,7 +22,15 @@ from mingce.errors import ClusterError
 PATIENCE = 45.0
 """Seconds to wait for processes to be placed before saying that the cluster is too busy."""
 _QUIET: dict[str, Any] = {"log_to_driver": False, "logging_level": logging.ERROR, "configure_logging": True}
-_OF_OUR_OWN = {
+_PROBE = """
+import sys, ray
+try:
+    ray.init(sys.argv[1], log_to_driver=False, logging_level="ERROR")
+except BaseException as error:
+    print(error)
+    sys.exit(1)
+"""
+_ON_LOOPBACK = {
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",  # Ray's switch for listening on 127.0.0.1 alone, on Linux too
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_worker_prestart": "0",
@@ -35,21 +44,22 @@ class Cluster:
     def __init__(self, config: RayConfig, processes: int):
         """`processes` is how many a run will have, each of `ray.cpus` cores."""
         self.ours = False
-        if config.address == "local":
+        address = config.address if config.address == "local" else _found(config.address)
+        if address == "local" or address.startswith(("127.0.0.1:", "localhost:")):
             _listen_on_loopback_only()
         ray = ray_package()
         if ray.is_initialized():  # a notebook's, or a test's: whoever made it ends it
             return
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            if config.address == "local":
+            if address == "local":
                 _private_token()
                 ray.init(
-                    "local", num_cpus=processes * config.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
+                    address, num_cpus=processes * config.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
                     **_QUIET,
                 )  # fmt: skip
             else:
-                _join(config.address)
+                _join(address)
         self.ours = True
 
     def expect(self, processes: int, cpus: int, gpus: int) -> None:
@@ -78,13 +88,13 @@ def ray_package() -> Any:
 
 def _listen_on_loopback_only() -> None:
     """Ray reads these when it is imported."""
-    too_late = "ray" in sys.modules and any(os.environ.get(name) != value for name, value in _OF_OUR_OWN.items())
+    too_late = "ray" in sys.modules and any(os.environ.get(name) != value for name, value in _ON_LOOPBACK.items())
     if too_late and not sys.modules["ray"].is_initialized():
         raise ClusterError(
             "ray was imported before engine=ray began, so that its cluster would listen on every network; call "
             "ray.init yourself, or import ray later."
         )
-    os.environ.update(_OF_OUR_OWN)
+    os.environ.update(_ON_LOOPBACK)
 
 
 def _private_token() -> None:
@@ -101,30 +111,52 @@ def _private_token() -> None:
         file.write(secrets.token_hex(32))
 
 
-def _join(address: str) -> None:
-    ray = ray_package()
-    if address != "auto":
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdigit():
-            raise ClusterError(f"ray.address must be local, auto or host:port, but is '{address}'.")
-        try:
-            socket.create_connection((host, int(port)), timeout=10).close()
-        except OSError as error:
+def _found(address: str) -> str:
+    """host:port of a cluster to join; `auto` is the one that runs on this machine."""
+    if address == "auto":
+        note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"  # Ray's own
+        address = os.environ.get("RAY_ADDRESS") or (note.read_text().strip() if note.exists() else "")
+        if not address:
             raise ClusterError(
-                f"nothing answers at ray.address={address} ({error.strerror or error}); start a cluster with "
-                "`ray start --head`, or take ray.address=local."
-            ) from None
+                "ray.address=auto finds no Ray cluster on this machine; start one with `ray start --head`, or take "
+                "ray.address=local."
+            )
+    host, _, port = address.rpartition(":")
+    if not host or not port.isdigit():
+        raise ClusterError(f"ray.address must be local, auto or host:port, but is '{address}'.")
+    return address
+
+
+def _join(address: str) -> None:
+    """Connects, once a process of its own has: what is no cluster makes Ray wait for minutes, or end the process."""
+    host, _, port = address.rpartition(":")
     try:
-        ray.init(address, **_QUIET)
-    except ConnectionError:
+        socket.create_connection((host, int(port)), timeout=10).close()
+    except OSError as error:
         raise ClusterError(
-            f"ray.address={address}: no Ray cluster runs there; start one with `ray start --head`, or take "
-            "ray.address=local."
+            f"nothing answers at ray.address={address} ({error.strerror or error}); start a cluster with "
+            "`ray start --head`, or take ray.address=local."
         ) from None
-    except Exception as error:
-        raise ClusterError(f"the Ray cluster at {address} cannot be joined: {_first_line(error)}") from error
-
-
-def _first_line(error: BaseException) -> str:
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return " ".join(lines[:4])[:400] if lines else type(error).__name__
+    try:
+        probe = subprocess.run(
+            [sys.executable, "-c", _PROBE, address],
+            env=os.environ | {"RAY_NUM_REDIS_GET_RETRIES": "3"},
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE / 2,
+        )
+    except subprocess.TimeoutExpired:
+        raise ClusterError(
+            f"{address} does not answer as a Ray cluster does; see that ray.address is its port."
+        ) from None
+    if probe.returncode:
+        said = " ".join(probe.stdout.split())
+        if "Version mismatch" in said:
+            raise ClusterError(f"the cluster at {address} has other versions than this process: {said[:300]}")
+        if "token" in said or "AuthToken" in probe.stderr:
+            raise ClusterError(
+                f"the cluster at {address} does not take this process's token; copy ~/.ray/auth_token from its "
+                "head, or set RAY_AUTH_TOKEN."
+            )
+        raise ClusterError(f"the cluster at {address} cannot be joined: {said[:300] or 'Ray ended without a word'}")
+    ray_package().init(address, **_QUIET)

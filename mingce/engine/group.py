@@ -51,7 +51,7 @@ class Group:
             for rank in range(self.ranks)
         ]
         here = Rank.versions()
-        nodes = self.each("introduce", [()] * self.ranks, limit=PATIENCE)
+        nodes = self.call("introduce")
         for rank, (there, *_) in enumerate(nodes):
             for package, version in there.items():
                 if version != here[package]:
@@ -68,8 +68,8 @@ class Group:
         """The answers of all ranks to the same question, in order."""
         return self.each(method, [arguments] * self.ranks)
 
-    def each(self, method: str, arguments: Sequence[tuple[Any, ...]], limit: float | None = None) -> list[Any]:
-        """The answers of the first `len(arguments)` ranks, each to its own question, within `limit` or ray.timeout.
+    def each(self, method: str, arguments: Sequence[tuple[Any, ...]]) -> list[Any]:
+        """The answers of the first `len(arguments)` ranks, each to its own question.
 
         A rank that dies, fails or does not answer in time is a RankFault, and the end of all ranks of the group: those
         that wait for it would wait for ever.
@@ -80,7 +80,7 @@ class Group:
             for rank, (actor, own) in enumerate(zip(self.actors, arguments, strict=False))
         }
         answers: list[Any] = [None] * len(asked)
-        seconds = limit or self.config.ray.timeout
+        seconds = self.config.ray.timeout
         waiting, until = list(asked), time.monotonic() + seconds
         while waiting:
             done, waiting = ray.wait(waiting, timeout=max(until - time.monotonic(), 0.0))
