@@ -329,12 +329,15 @@ def columns(
     if name is None:
         table = Table("column", "symbol", "aligned", "formula")
         for known in COLUMNS.values():
-            table.add_row(known.name, known.symbol, known.alignment, known.formula)
+            table.add_row(
+                known.name, known.symbol, known.alignment, known.formula_zh if lang == Lang.zh else known.formula
+            )
         console.print(table)
         return
     known = column(name)
+    formula = known.formula_zh if lang == Lang.zh else known.formula
     console.print(
-        f"[bold]{known.name}[/]  {known.symbol}  ({known.alignment}, {known.dtype})\n{known.formula}", highlight=False
+        f"[bold]{known.name}[/]  {known.symbol}  ({known.alignment}, {known.dtype})\n{formula}", highlight=False
     )
     if known.inputs:
         console.print(f"← {', '.join(known.inputs)}   [dim]{known.source}[/]", highlight=False)
