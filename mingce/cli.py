@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mingce import cli_tutor
+from mingce.cli_options import Lang, LangOption, MappingOption, console
 from mingce.errors import MingceError, SettingError
 
 app = typer.Typer(
@@ -24,17 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-console = Console()
-
-
-class Lang(StrEnum):
-    """The language of what is printed."""
-
-    zh = "zh"
-    en = "en"
-
-
-LangOption = Annotated[Lang, typer.Option("--lang", "-l", help="zh or en")]
 
 
 @app.callback()
@@ -196,9 +186,6 @@ def check(
 
 
 Dumps = Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR", help="dumps of any trainer, or a run's directory")]
-MappingOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="YAML or JSON that maps names here to names in the dump")
-]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="another setting, such as eos_id=2", show_default=False),
@@ -299,6 +286,9 @@ def view(
         audit=with_audit,
         lang=lang.value,
     )
+
+
+cli_tutor.add_to(app)
 
 
 @app.command(epilog="Example: mingce doctor --lang en")
