@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-
 from mingce.explain import example
 from mingce.explain.account import shown
 from mingce.explain.example import Rollout
@@ -58,14 +56,7 @@ def changed_by(request: Request, rollout: Rollout) -> Rollout:
         settings |= {"clip_low": request.settings["clip"], "clip_high": request.settings["clip"]}
     if "after" in request.settings:
         rollout = {**rollout, "bootstrap": request.settings["after"]}
-    return _computed(rollout, settings)
-
-
-def _computed(rollout: Rollout, settings: Mapping[str, float]) -> Rollout:
-    """Advantages that were typed in and follow from nothing stay as they are."""
-    columns = rollout["columns"]
-    typed = "advantages" in columns and not {"rewards", "values"} <= set(columns)
-    return example.changed(rollout, {"advantages": columns["advantages"]} if typed else None, **settings)
+    return example.changed(rollout, None, **settings)
 
 
 def _check_lengths(request: Request, count: int) -> None:

@@ -92,9 +92,11 @@ def changed(rollout: Mapping[str, Any], columns: Mapping[str, Row] | None = None
     """The same rollout under other settings (gamma=…, lam=…, beta=…) or with other numbers, computed anew."""
     given = {name: list(column) for name, column in rollout["columns"].items() if name not in _COMPUTED}
     full = rollout["settings"].get("kl_estimator") == "full"  # of whole distributions, which are not here
-    for name in ("rewards", "kl"):
+    for name in ("rewards", "kl"):  # what was typed in and follows from nothing stays as it is
         if name in rollout["columns"] and (not _makes(name, rollout["columns"]) or (name == "kl" and full)):
             given[name] = list(rollout["columns"][name])
+    if "advantages" in rollout["columns"] and "rewards" not in rollout["columns"]:
+        given["advantages"] = list(rollout["columns"]["advantages"])
     given |= {name: [float(x) for x in row] for name, row in (columns or {}).items()}
     return completed({**rollout, "columns": given, "settings": dict(rollout["settings"]) | settings, "whitening": None})
 

@@ -78,14 +78,6 @@ def text_of(topic: Topic, rollout: Rollout, t: int, level: str, lang: str) -> st
     return substituted(words, values_of(topic, rollout, t), plain=level == "child")
 
 
-def lines_of(topic: Topic, rollout: Rollout) -> list[str]:
-    """The topic's formula with every chosen token's numbers, the last token first."""
-    if not topic.each:
-        return []
-    chosen = reference.chosen(rollout["columns"]["response_mask"])
-    return [substituted(topic.each, values_of(topic, rollout, t), formula=True) for t in reversed(chosen)]
-
-
 def listed(column: Sequence[float | None]) -> str:
     """`[0.1, −0.2]`: a column as people write it; long ones keep both ends."""
     texts = [shown(x) for x in column]
