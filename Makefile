@@ -7,7 +7,7 @@ READY  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 WEB    := mingce/view/web
 
-.PHONY: demo test test-slow check bench docs format web web-fresh browser clean
+.PHONY: demo test test-slow check bench docs images format web web-fresh browser clean
 
 demo: $(READY)            ## PPO on the embedded task: sampled accuracy from under a half to over 95 % in a minute or two
 	$(BIN)/mingce train
@@ -33,6 +33,9 @@ bench: $(READY)           ## the benchmark tables
 
 docs: $(READY)            ## write the generated pages of docs/
 	$(BIN)/python scripts/make_docs.py
+
+images: $(DEV) browser    ## photograph the pages for docs/images
+	$(BIN)/python scripts/make_images.py
 
 format: $(DEV)            ## let ruff write what it can
 	$(BIN)/ruff check --fix .

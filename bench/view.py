@@ -12,6 +12,7 @@ import argparse
 import json
 import os
 import re
+import shutil
 import statistics
 import subprocess
 import sys
@@ -25,6 +26,7 @@ import torch
 
 from mingce.config import Config, as_values
 from mingce.ledger import Ledger
+from mingce.metrics import METRICS
 from mingce.run import Run
 from mingce.store import LedgerStore
 
@@ -78,7 +80,7 @@ def make_run(root: Path, steps: int, rollouts: int, tokens: int) -> tuple[Path, 
             ledger = make_ledger(rollouts, tokens, step)
             total += int(ledger.mask.sum())
             store.write(step, ledger)
-            run.log(step, {f"{group}/{k}": step + k / 7 for group in ("critic", "actor") for k in range(25)})
+            run.log(step, {metric.name: step + k / 7 for k, metric in enumerate(METRICS)})
         return run.path, total
 
 
@@ -103,6 +105,30 @@ def cpu_seconds(process: int) -> float:
     """What the server has computed so far; unlike the clock, no other process disturbs it much."""
     fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def in_the_browser(base: str, run: str, step: int, row: int) -> dict[str, float]:
+    """Seconds until a page in a new chromium is drawn, and until the microscope answers a key."""
+    from playwright.sync_api import sync_playwright
+
+    found = {}
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=shutil.which("chromium"), args=["--no-sandbox"])
+        for name, address, drawn in (
+            ("run_s", f"#/run/{run}", ".uplot"),
+            ("step_s", f"#/run/{run}/step/{step}", "tbody tr:not(.filler)"),
+            ("rollout_s", f"#/run/{run}/step/{step}/rollout/{row}", ".chip"),
+        ):
+            page = browser.new_context().new_page()
+            start = time.perf_counter()
+            page.goto(f"{base}/{address}")
+            page.locator(drawn).first.wait_for()
+            found[name] = round(time.perf_counter() - start, 2)
+        page.keyboard.press("ArrowRight")
+        page.locator(".chip.selected[data-t='1']").wait_for()
+        found["rollout_and_a_key_s"] = round(time.perf_counter() - start, 2)
+        browser.close()
+    return found
 
 
 def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, object]:
@@ -140,6 +166,7 @@ def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, obj
             }
 
         return {
+            "in_the_browser": in_the_browser(base, run.name, random.randint(1, steps), random.randrange(rollouts)),
             "start_s": round(started, 2),
             "runs_ms": round(first, 1),
             "run_page_ms": {"first": round(cold, 1), "again": round(warm, 1), "kB": round(size / 1000)},

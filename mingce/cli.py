@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import sys
-from enum import StrEnum
 from pathlib import Path
 from typing import Annotated
 
@@ -13,6 +12,8 @@ from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from mingce import cli_tutor
+from mingce.cli_options import Lang, LangOption, MappingOption, console
 from mingce.errors import MingceError, SettingError
 
 app = typer.Typer(
@@ -24,17 +25,6 @@ app = typer.Typer(
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
-console = Console()
-
-
-class Lang(StrEnum):
-    """The language of what is printed."""
-
-    zh = "zh"
-    en = "en"
-
-
-LangOption = Annotated[Lang, typer.Option("--lang", "-l", help="zh or en")]
 
 
 @app.callback()
@@ -196,9 +186,6 @@ def check(
 
 
 Dumps = Annotated[list[Path], typer.Argument(metavar="FILE_OR_DIR", help="dumps of any trainer, or a run's directory")]
-MappingOption = Annotated[
-    Path | None, typer.Option(metavar="FILE", help="YAML or JSON that maps names here to names in the dump")
-]
 SetOption = Annotated[
     list[str] | None,
     typer.Option("--set", metavar="KEY=VALUE", help="another setting, such as eos_id=2", show_default=False),
@@ -301,6 +288,9 @@ def view(
     )
 
 
+cli_tutor.add_to(app)
+
+
 @app.command(epilog="Example: mingce doctor --lang en")
 def doctor(lang: LangOption = Lang.zh) -> None:
     """What this machine has, and whether mingce's numbers are right on it."""
@@ -329,12 +319,15 @@ def columns(
     if name is None:
         table = Table("column", "symbol", "aligned", "formula")
         for known in COLUMNS.values():
-            table.add_row(known.name, known.symbol, known.alignment, known.formula)
+            table.add_row(
+                known.name, known.symbol, known.alignment, known.formula_zh if lang == Lang.zh else known.formula
+            )
         console.print(table)
         return
     known = column(name)
+    formula = known.formula_zh if lang == Lang.zh else known.formula
     console.print(
-        f"[bold]{known.name}[/]  {known.symbol}  ({known.alignment}, {known.dtype})\n{known.formula}", highlight=False
+        f"[bold]{known.name}[/]  {known.symbol}  ({known.alignment}, {known.dtype})\n{formula}", highlight=False
     )
     if known.inputs:
         console.print(f"← {', '.join(known.inputs)}   [dim]{known.source}[/]", highlight=False)

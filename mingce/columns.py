@@ -24,7 +24,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mingce.errors import UnknownNameError
-from mingce.meanings import MEANINGS
+from mingce.meanings import FORMULAS_ZH, MEANINGS
 
 Alignment = Literal["action", "state", "row"]
 
@@ -50,6 +50,11 @@ class Column:
     en: str
     optional: tuple[str, ...] = ()
     aliases: tuple[str, ...] = ()
+
+    @property
+    def formula_zh(self) -> str:
+        """The formula, its words in Chinese."""
+        return FORMULAS_ZH.get(self.name, self.formula)
 
     @property
     def long_zh(self) -> str:

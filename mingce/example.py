@@ -12,14 +12,8 @@ from mingce.algorithms.advantage import advantages
 from mingce.algorithms.kl import kl_rewards
 from mingce.algorithms.losses import compute_policy_loss, compute_value_loss
 from mingce.algorithms.masking import masked_whiten
+from mingce.explain.example import BETA, GAMMA, KL, LAM, OLD_LOG_PROBS, PROMPT, SCORES, TOKENS, VALUES
 from mingce.ledger import Ledger
-
-PROMPT, TOKENS = "请问1+1=2？", ("是", "的", "，", "等于", "2", "！")
-SCORES = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
-KL = (0.1, 0.05, -0.05, 0.1, 0.2, 0.05)
-VALUES = (0.20, 0.25, 0.30, 0.35, 0.45, 0.60)
-OLD_LOG_PROBS = (-0.12, -0.08, -0.15, -0.10, -0.05, -0.02)
-BETA, GAMMA, LAM = 0.1, 1.0, 0.95
 
 TEXT = {
     "zh": {

@@ -27,6 +27,31 @@ class Metric:
     zh: str
     compute: Callable[[Ledger], float]
 
+    @property
+    def reduction_zh(self) -> str:
+        """The reduction in Chinese."""
+        return _REDUCTIONS_ZH[self.reduction]
+
+
+_REDUCTIONS_ZH = {
+    "mean over chosen tokens": "对被选 token 取平均",
+    "max over chosen tokens": "对被选 token 取最大",
+    "min over chosen tokens": "对被选 token 取最小",
+    "mean over rollouts": "对各条回答取平均",
+    "max over rollouts": "对各条回答取最大",
+    "min over rollouts": "对各条回答取最小",
+    "mean over rollouts of the sum over tokens": "每条回答对 token 求和，再对回答取平均",
+    "max over rollouts of the sum over tokens": "每条回答对 token 求和，再对回答取最大",
+    "min over rollouts of the sum over tokens": "每条回答对 token 求和，再对回答取最小",
+    "mean over rollouts of the mean over tokens": "每条回答对 token 取平均，再对回答取平均",
+    "mean over tokens in the losses, as the loss last used them": "对进入损失的 token 取平均，用损失最后一次所用的值",
+    "mean of old − new over tokens in the losses": "old − new 对进入损失的 token 取平均",
+    "mean of |old − rollout| over chosen tokens": "|old − rollout| 对被选 token 取平均",
+    "mean of exp(old − rollout) over chosen tokens": "exp(old − rollout) 对被选 token 取平均",
+    "1 − Var(R − V)/Var(R) over tokens in the losses": "1 − Var(R − V)/Var(R)，对进入损失的 token",
+    "share of rollouts": "占回答的比例",
+}
+
 
 def masked_mean(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
     """Mean over the chosen tokens; see mingce.algorithms.masking."""

@@ -12,7 +12,8 @@ import pytest
 
 from mingce.columns import ALIASES, COLUMNS, SETTINGS, TOKEN_COLUMNS, Column, column
 from mingce.errors import UnknownNameError
-from mingce.meanings import MEANINGS
+from mingce.meanings import FORMULAS_ZH, MEANINGS
+from mingce.metrics import METRICS
 
 ROOT = Path(__file__).parent.parent
 DESIGN = [
@@ -135,3 +136,20 @@ def test_a_stale_page_is_noticed(tmp_path: Path) -> None:
 def test_the_table_and_the_twins_need_no_torch() -> None:
     code = "import sys, mingce.columns, mingce.algorithms.reference, mingce.cli; assert 'torch' not in sys.modules"
     assert subprocess.run([sys.executable, "-c", code], capture_output=True).returncode == 0
+
+
+WORDS = re.compile(r"(?<![\w_])(?!softmax|logits|clip|score|exp|log|max|min|decode|stop|length)[a-z]{3,}", re.I)
+
+
+@pytest.mark.parametrize("column", COLUMNS.values(), ids=lambda column: column.name)
+def test_a_formula_with_words_has_them_in_chinese(column: Column) -> None:
+    if WORDS.search(column.formula):
+        assert re.search("[\u4e00-\u9fff]", column.formula_zh), column.formula
+
+
+def test_no_chinese_formula_is_left_over() -> None:
+    assert set(FORMULAS_ZH) <= set(COLUMNS)
+
+
+def test_every_reduction_is_told_in_chinese() -> None:
+    assert all(re.search("[\u4e00-\u9fff]", metric.reduction_zh) for metric in METRICS)

@@ -19,7 +19,7 @@ from transformers import (
 )
 
 from mingce.errors import ModelError, SettingError
-from mingce.models import drawing
+from mingce.models import drawing, sampling
 from mingce.models.batching import forward_inputs
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Generation, Sampling, generate
@@ -144,13 +144,11 @@ def test_same_seeds_give_the_same_bits() -> None:
     assert torch.equal(first.log_probs, second.log_probs)
 
 
-def test_finished_rows_leave_the_batch() -> None:
-    model, sizes = family_model("llama"), list[int]()
-    hook = model.register_forward_pre_hook(
-        lambda _module, _args, inputs: sizes.append(len(inputs["input_ids"])), with_kwargs=True
-    )
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_finished_rows_leave_the_batch(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, sizes, forward = family_model(family), list[int](), sampling._Step.__call__
+    monkeypatch.setattr(sampling._Step, "__call__", lambda self, *of: sizes.append(len(of[0])) or forward(self, *of))
     drawn = generate(model, ragged_prompts(4), Sampling(24, stop_ids=(5, 6, 7)), n=8, seeds=range(32), pad_id=PAD)
-    hook.remove()
     lengths = drawn.attention_mask.sum(1)
     present = [int((lengths > slot).sum()) for slot in range(drawn.token_ids.shape[1])]
     assert sizes == [4, *present[1:]], "the prompts once each, then the rows that still go on"

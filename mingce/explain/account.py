@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mingce.algorithms import reference
@@ -18,7 +18,7 @@ from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 TOLERANCE = 2e-5
 SMALL = 0.0005
 STATE_END = 12
-_RESULTS = {  # which number a section arrives at, and the column that records it
+RESULTS = {  # which number a section arrives at, and the column that records it
     "kl": ("kl", "kl"),
     "reward": ("reward", "rewards"),
     "delta": ("delta", "deltas"),
@@ -43,9 +43,9 @@ def account(rollout: Mapping[str, Any], t: int, level: str, lang: str) -> list[d
     which, language = LEVELS.index(level), 0 if lang == "zh" else 1
     found = []
     for section in SECTIONS:
-        if not _shown(section, rollout, values):
+        if not applies(section, rollout, values):
             continue
-        name, column = _RESULTS.get(section.id, ("", ""))
+        name, column = RESULTS.get(section.id, ("", ""))
         here = recorded.get(column)
         words = section.words[which][language]
         case = section.cases.get(case_of(section.case_of, rollout, t, values) or "")
@@ -66,7 +66,8 @@ def account(rollout: Mapping[str, Any], t: int, level: str, lang: str) -> list[d
     return found
 
 
-def _shown(section: Section, rollout: Mapping[str, Any], values: Values) -> bool:
+def applies(section: Section, rollout: Mapping[str, Any], values: Values) -> bool:
+    """Whether a section is about this token of this rollout."""
     if (section.id == "not_chosen") != (not values["chosen"]):
         return False
     settings = rollout["settings"]
@@ -137,7 +138,7 @@ def token_values(rollout: Mapping[str, Any], t: int) -> tuple[Values, dict[str, 
     used = recorded.get("whitened_advantages")
     values["used"] = recorded.get("advantages") if used is None else used
     _losses(values, settings)
-    for name, column in _RESULTS.values():
+    for name, column in RESULTS.values():
         _settle(values, name, recorded.get(column))
     return values, recorded
 
@@ -161,8 +162,9 @@ _INPUTS = {
 
 def _kl_and_reward(values: Values, settings: Mapping[str, Any]) -> None:
     old, ref = values["old_log_prob"], values["ref_log_prob"]
-    if values["kl"] is not None and old is not None and ref is not None and settings.get("kl_estimator"):
-        values["computed_kl"] = reference.kl_penalty(old, ref, settings["kl_estimator"], settings.get("kl_clamp"))
+    estimator = settings.get("kl_estimator")
+    if values["kl"] is not None and old is not None and ref is not None and estimator not in (None, "full"):
+        values["computed_kl"] = reference.kl_penalty(old, ref, estimator, settings.get("kl_clamp"))
     if values["score"] is not None and values["reward"] is not None:
         kl, beta = values["kl"], values["beta"]
         if kl is not None and beta is not None:
@@ -185,15 +187,9 @@ def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int |
         values["gamma_lam"] = gamma * lam
     if critic is not None and gamma is not None:
         values["next_value"] = after if following is None else critic[following]
-        twins: dict[str, Callable[[], reference.Credit]] = {
-            "gae": lambda: reference.gae([rewards], [critic], [mask], gamma, lam, [after]),
-            "monte_carlo": lambda: reference.monte_carlo([rewards], [critic], [mask], gamma, [after]),
-            "td0": lambda: reference.td0([rewards], [critic], [mask], gamma, [after]),
-            "n_step": lambda: reference.n_step([rewards], [critic], [mask], gamma, settings["n"], [after]),
-        }
-        values["delta"] = reference.td0([rewards], [critic], [mask], gamma, [after]).deltas[0][t]
-        if name in twins and (name != "gae" or lam is not None) and (name != "n_step" or settings.get("n")):
-            credit = twins[name]()
+        steps, credit = _of_row(rollout, rewards, critic)
+        values["delta"] = steps.deltas[0][t]
+        if credit is not None:
             values["advantage"], values["return"] = credit.advantages[0][t], credit.returns[0][t]
             values["next_advantage"] = 0.0 if following is None else credit.advantages[0][following]
             return
@@ -203,6 +199,34 @@ def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int |
         _shared(values, columns, settings, rewards, t)
     elif name in ("grpo", "dr_grpo", "rloo"):
         _grouped(values, rollout, t)
+
+
+_last_row: tuple[Any, Any, list[float], tuple[reference.Credit, reference.Credit | None]] | None = None
+
+
+def _of_row(
+    rollout: Mapping[str, Any], rewards: list[float], critic: list[float]
+) -> tuple[reference.Credit, reference.Credit | None]:
+    """The row's TD errors and the estimator's credit; the last row's are kept, for its tokens are asked for in turn."""
+    global _last_row
+    columns, settings = rollout["columns"], rollout["settings"]
+    after, kept = [float(rollout.get("bootstrap") or 0.0)], _last_row
+    if kept is not None and kept[0] is columns and kept[1] is settings and kept[2] == after:
+        return kept[3]
+    rows = [rewards], [critic], [columns["response_mask"]]
+    gamma, lam, n = settings["gamma"], settings.get("lam"), settings.get("n")
+    steps = reference.td0(*rows, gamma, after)
+    name, credit = settings.get("estimator"), None
+    if name == "gae" and lam is not None:
+        credit = reference.gae(*rows, gamma, lam, after)
+    elif name == "monte_carlo":
+        credit = reference.monte_carlo(*rows, gamma, after)
+    elif name == "td0":
+        credit = steps
+    elif name == "n_step" and n:
+        credit = reference.n_step(*rows, gamma, n, after)
+    _last_row = columns, settings, after, (steps, credit)
+    return steps, credit
 
 
 def _shared(

@@ -21,19 +21,27 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
 
     def update(self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any) -> tuple[Tensor, Tensor]:
         """Append the states of new tokens `[B, heads, new, width]`; returns all states so far."""
-        begin = self.get_seq_length()
-        end = begin + key_states.shape[-2]
         if not self.is_initialized:
             self.dtype, self.device = key_states.dtype, key_states.device
             self.is_initialized = True
             self.key_room, self.value_room = key_states[..., :0, :], value_states[..., :0, :]
-        if end > self.key_room.shape[-2]:
-            room = max(end + _FIRST_ROOM, end * 3 // 2)
-            self.key_room = _moved(self.key_room, begin, key_states, room)
-            self.value_room = _moved(self.value_room, begin, value_states, room)
+            self._show(0)
+        begin = self.reserve(key_states.shape[-2])
+        end = begin + key_states.shape[-2]
         self.key_room[..., begin:end, :] = key_states
         self.value_room[..., begin:end, :] = value_states
         return self._show(end)
+
+    def reserve(self, count: int) -> int:
+        """Makes the last `count` tokens part of the past, to be written by the caller; returns where they begin."""
+        begin = self.get_seq_length()
+        end = begin + count
+        if end > self.key_room.shape[-2]:
+            room = max(end + _FIRST_ROOM, end * 3 // 2)
+            self.key_room = _moved(self.key_room, begin, room)
+            self.value_room = _moved(self.value_room, begin, room)
+        self._show(end)
+        return begin
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes the former row `beam_idx[i]`, in new buffers."""
@@ -80,7 +88,7 @@ def drop_rows(cache: DynamicCache, finished: Tensor) -> Tensor:
     return kept
 
 
-def _moved(room: Tensor, length: int, states: Tensor, size: int) -> Tensor:
-    larger = states.new_empty((*states.shape[:-2], size, states.shape[-1]))
+def _moved(room: Tensor, length: int, size: int) -> Tensor:
+    larger = room.new_empty((*room.shape[:-2], size, room.shape[-1]))
     larger[..., :length, :] = room[..., :length, :]
     return larger

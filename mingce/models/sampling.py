@@ -15,6 +15,8 @@ import torch
 from torch import Tensor, nn
 
 from mingce.errors import ModelError
+from mingce.models import bare
+from mingce.models.bare import BareModel
 from mingce.models.batching import forward_inputs
 from mingce.models.cache import drop_rows, roomy_cache
 from mingce.models.drawing import Sampling, draw, seed_tensor
@@ -123,10 +125,10 @@ def _decode(
     none = rows.new_empty((len(distinct), 0))
     prefill = forward_inputs(distinct, none, none.bool(), pad_id)
 
-    step = _Step(model)
+    prompt_width = prefill.input_ids.shape[1]
+    step = _Step(model, prompt_width + int(limits.max()))
     logits = step(prefill.input_ids, prefill.attention_mask, prefill.position_ids)[source]
     step.repeat_prompts(source)
-    prompt_width = prefill.input_ids.shape[1]
     room = prefill.attention_mask.new_ones((len(rows), int(limits.max())))
     mask = torch.cat([prefill.attention_mask[source], room], dim=1)
     positions = prefill.position_ids[source, -1:] + 1
@@ -150,9 +152,11 @@ def _decode(
 class _Step:
     """The model's forward pass over one more piece of every row, with the cache of what came before."""
 
-    def __init__(self, model: nn.Module):
+    def __init__(self, model: nn.Module, positions: int):
+        """`positions`: how many a row may come to have."""
         inner = base_causal_lm(model)
         self.model, self.cache = model, roomy_cache(inner.config)
+        self.bare = BareModel(model, positions) if bare.fits(model) else None
         self.takes_positions = "position_ids" in inspect.signature(inner.forward).parameters
 
     def repeat_prompts(self, source: Tensor) -> None:
@@ -160,7 +164,10 @@ class _Step:
         cast(Any, self.cache).reorder_cache(source)
 
     def __call__(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor) -> Tensor:
-        """Logits `[rows, V]` of the token that follows."""
+        """Logits `[rows, V]` of the token that follows; masks are 0 on the left, before a row's first token."""
+        if self.bare is not None and input_ids.shape[1] == 1 and self.cache.get_seq_length():
+            starts = (~attention_mask.bool()).sum(dim=1)
+            return self.bare(input_ids[:, 0], position_ids[:, 0], starts, cast(Any, self.cache.layers))
         positions = {"position_ids": position_ids} if self.takes_positions else {}
         output = self.model(
             input_ids=input_ids,

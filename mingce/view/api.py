@@ -170,7 +170,7 @@ def texts() -> dict[str, Any]:
     from mingce.columns import COLUMNS, SETTINGS
     from mingce.explain.account_texts import sections
 
-    fields = ("name", "symbol", "alignment", "formula", "zh", "en", "long_zh", "long_en")
+    fields = ("name", "symbol", "alignment", "formula", "formula_zh", "zh", "en", "long_zh", "long_en")
     return {
         "columns": [{name: getattr(column, name) for name in fields} for column in COLUMNS.values()],
         "settings": [
@@ -195,11 +195,12 @@ def metric_meaning(name: str) -> dict[str, Any]:
     for metric in METRICS:
         if metric.name == name:
             return entry | {
-                "zh": metric.zh, "en": metric.en, "formula": metric.reduction, "columns": list(metric.columns),
+                "zh": metric.zh, "en": metric.en, "columns": list(metric.columns),
+                "formula": metric.reduction, "formula_zh": metric.reduction_zh,
             }  # fmt: skip
     pattern = next((key for key in MEASURED if "<" in key and name.startswith(key.partition("<")[0])), name)
     en, zh = MEASURED.get(pattern, ("", ""))
-    return entry | {"zh": zh, "en": en, "formula": ""}
+    return entry | {"zh": zh, "en": en, "formula": "", "formula_zh": ""}
 
 
 def thinned(count: int, most: int) -> list[int]:

@@ -44,7 +44,7 @@ export function ColumnsTable({ tokens, columns, texts, selected, onSelect }: Col
           <th class="number">t</th>
           <th class="stuck">token</th>
           {shown.map((text) => (
-            <th key={text.name} class="number" title={`${text.formula}\n${pick(text)}`}>
+            <th key={text.name} class="number" title={`${say(text.formula_zh, text.formula)}\n${pick(text)}`}>
               <span class="column-name">{text.name}</span>
               <span class="muted">{inline(text.symbol)}</span>
             </th>

@@ -67,9 +67,10 @@ function Band({ advantages, variance, slots, low, high }: BandProps) {
     <div ref={ref}>
       <svg width={width} height={H} role="img" aria-label={say("优势与组内标准差", "advantages and their spread over the group")}>
         <line x1={40} x2={width} y1={y(0)} y2={y(0)} class="axis" />
-        <text x={36} y={y(high) + 4} class="tick">{number(high, 2)}</text>
         <text x={36} y={y(0) + 4} class="tick">0</text>
-        {low < -0.02 * (high - low) && <text x={36} y={y(low) + 4} class="tick">{number(low, 2)}</text>}
+        {[high, low].filter((v) => Math.abs(y(v) - y(0)) > 11).map((v) => (
+          <text key={v} x={36} y={y(v) + 4} class="tick">{number(v, 2)}</text>
+        ))}
         <polygon points={[...edge(1), ...edge(-1).reverse()].join(" ")} class="band" />
         <polyline points={line} class="curve" />
         {slots.length <= 60 && slots.map((t, i) => <circle key={t} cx={x(i)} cy={y(advantages[t])} r={2.5} class="dot" />)}

@@ -94,12 +94,19 @@ export interface MathProps {
   block?: boolean;
 }
 
+/** A block is set in pieces, one from each equals sign on, so that a long one goes on in the next line. */
 export function Formula({ formula, fill = () => null, block = false }: MathProps) {
-  const tree = useMemo(() => read(formula), [formula]);
+  const pieces = useMemo(() => (block ? formula.split(/(?= = )/) : [formula]).map((piece) => read(piece.trim())), [formula, block]);
   if (!/[=·√Σ_^−+/{]/.test(formula)) return <span>{formula}</span>; // a sentence, not a formula
+  if (!block) return <math class="formula">{set(pieces[0], fill)}</math>;
   return (
-    <math display={block ? "block" : "inline"} class={block ? "formula block" : "formula"}>
-      {set(tree, fill)}
-    </math>
+    <div class="formula block">
+      {pieces.map((piece, k) => (
+        <>
+          {k > 0 && <wbr />}
+          <math key={k}>{set(piece, fill)}</math>
+        </>
+      ))}
+    </div>
   );
 }

@@ -54,7 +54,7 @@ export function Microscope({ book, words, column, selected, level, picture, onCo
           </div>
           {text && (
             <div class="column-meaning">
-              {pick(text)} <Formula formula={text.formula} block />
+              {pick(text)} <Formula formula={say(text.formula_zh, text.formula)} block />
             </div>
           )}
           <p class="prompt" data-mark="prompt">

@@ -11,7 +11,7 @@ import { brief } from "./numbers";
 import { usePrefs } from "./prefs";
 import type { Columns, Num, Token } from "./types";
 
-const LEFT = 46;
+const LEFT = 58;
 const TOKENS = 34;
 const PANEL = 118;
 const GAP = 16;

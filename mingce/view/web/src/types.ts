@@ -26,6 +26,7 @@ export interface MetricText extends Both {
   name: string;
   group: string;
   formula: string;
+  formula_zh: string;
 }
 
 export interface Damage {
@@ -162,6 +163,7 @@ export interface ColumnText extends Both {
   symbol: string;
   alignment: "action" | "state" | "row";
   formula: string;
+  formula_zh: string;
   long_zh: string;
   long_en: string;
 }

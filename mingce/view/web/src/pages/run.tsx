@@ -139,7 +139,7 @@ function MetricCard({ id, run, chart }: { id: string; run: RunData; chart: Chart
         )}
         {texts[0]?.formula && (
           <p class="muted">
-            <Formula formula={texts[0].formula} />
+            <Formula formula={say(texts[0].formula_zh, texts[0].formula)} />
           </p>
         )}
       </div>

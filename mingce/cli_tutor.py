@@ -1,0 +1,154 @@
+"""The tutor's commands: explain, ask, check-log."""
+
+from __future__ import annotations
+
+from enum import StrEnum
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mingce.cli_options import Lang, LangOption, Level, LevelOption, MappingOption, NumbersOption, console
+
+
+class Format(StrEnum):
+    """How a walk is printed."""
+
+    terminal = "terminal"
+    markdown = "markdown"
+    json = "json"
+
+
+def explain(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[RUN_OR_DUMP | PROMPT RESPONSE]",
+            help="a rollout of a run or dump, or a pair to score; the worked example if left out",
+            show_default=False,
+        ),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="of the run; the newest if left out")] = None,
+    rollout: Annotated[int | None, typer.Option(help="which rollout of the step, from 0")] = None,
+    token: Annotated[int | None, typer.Option(help="one token's account in depth, from 0")] = None,
+    run: Annotated[
+        str | None, typer.Option(metavar="RUN_OR_MODEL", help="score the pair with this; tiny if left out")
+    ] = None,
+    score: Annotated[float | None, typer.Option(help="the pair's score, instead of the task's")] = None,
+    rewards: NumbersOption = None,
+    values: NumbersOption = None,
+    scores: NumbersOption = None,
+    kl: NumbersOption = None,
+    advantages: NumbersOption = None,
+    old_log_probs: NumbersOption = None,
+    ref_log_probs: NumbersOption = None,
+    new_log_probs: NumbersOption = None,
+    new_values: NumbersOption = None,
+    tokens: Annotated[str | None, typer.Option(help='the tokens of typed numbers: "是 的 ，"')] = None,
+    after: Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")] = None,
+    gamma: Annotated[float | None, typer.Option(help="discount γ, 0 to 1")] = None,
+    lam: Annotated[float | None, typer.Option(help="λ of GAE, 0 to 1")] = None,
+    beta: Annotated[float | None, typer.Option(help="β of the KL in the reward")] = None,
+    estimator: Annotated[str | None, typer.Option(help="gae, monte_carlo, td0, n_step, uniform, …")] = None,
+    n: Annotated[int | None, typer.Option(help="with n_step: how many")] = None,
+    k: Annotated[int | None, typer.Option(help="with last_k: how many")] = None,
+    mapping: MappingOption = None,
+    level: LevelOption = Level.engineer,
+    lang: LangOption = Lang.zh,
+    form: Annotated[Format | None, typer.Option("--format", help="terminal, markdown or json")] = None,
+    out: Annotated[Path | None, typer.Option(metavar="FILE", help="write Markdown, or JSON to a .json")] = None,
+    plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw tokens, curves, credit: .png, .svg")] = None,
+    plot_lambda: Annotated[Path | None, typer.Option(metavar="FILE", help="draw variance and bias over λ")] = None,
+) -> None:
+    """Walk through a rollout's account: every stage's formula with its own numbers, token by token, and its code."""
+    from mingce.commands import explain as command
+
+    command.explain(
+        console,
+        words or [],
+        numbers={
+            "rewards": rewards, "values": values, "scores": scores, "kl": kl, "advantages": advantages,
+            "old_log_probs": old_log_probs, "ref_log_probs": ref_log_probs, "new_log_probs": new_log_probs,
+            "new_values": new_values,
+        },
+        settings={"gamma": gamma, "lam": lam, "beta": beta, "estimator": estimator, "n": n, "k": k},
+        tokens=tokens,
+        after=after,
+        step=step,
+        rollout=rollout,
+        token=token,
+        run=run,
+        score=score,
+        mapping=mapping,
+        level=level.value,
+        lang=lang.value,
+        form=form.value if form else None,
+        out=out,
+        plot=plot,
+        plot_lambda=plot_lambda,
+    )  # fmt: skip
+
+
+def ask(
+    words: Annotated[
+        list[str] | None,
+        typer.Argument(
+            metavar="[QUESTION] [RUN_OR_DUMP]",
+            help="one question; a dialogue if left out. A word that is a path is what the answers are about",
+            show_default=False,
+        ),
+    ] = None,
+    step: Annotated[int | None, typer.Option(help="of the run; the newest if left out")] = None,
+    rollout: Annotated[int | None, typer.Option(help="which rollout of the step, from 0")] = None,
+    token: Annotated[int | None, typer.Option(help="which token the answers speak of, from 0")] = None,
+    rewards: NumbersOption = None,
+    values: NumbersOption = None,
+    scores: NumbersOption = None,
+    kl: NumbersOption = None,
+    old_log_probs: NumbersOption = None,
+    ref_log_probs: NumbersOption = None,
+    new_log_probs: NumbersOption = None,
+    after: Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")] = None,
+    gamma: Annotated[float | None, typer.Option(help="discount γ, 0 to 1")] = None,
+    lam: Annotated[float | None, typer.Option(help="λ of GAE, 0 to 1")] = None,
+    beta: Annotated[float | None, typer.Option(help="β of the KL in the reward")] = None,
+    mapping: MappingOption = None,
+    level: LevelOption = Level.engineer,
+    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the question's if left out")] = None,
+    log: Annotated[bool, typer.Option("--log", help="keep the dialogue in codex_dialogue/")] = False,
+    resume: Annotated[Path | None, typer.Option(metavar="FILE", help="go on with a dialogue kept before")] = None,
+) -> None:
+    """Ask about PPO, in Chinese or English; the answers compute with your own numbers. Follow-ups keep the example."""
+    from mingce.commands import ask as command
+
+    command.ask(
+        console,
+        words or [],
+        numbers={
+            "rewards": rewards, "values": values, "scores": scores, "kl": kl, "old_log_probs": old_log_probs,
+            "ref_log_probs": ref_log_probs, "new_log_probs": new_log_probs,
+        },
+        settings={"gamma": gamma, "lam": lam, "beta": beta},
+        after=after,
+        step=step,
+        rollout=rollout,
+        token=token,
+        mapping=mapping,
+        level=level.value,
+        lang=lang.value if lang else None,
+        log=log,
+        resume=resume,
+    )  # fmt: skip
+
+
+def add_to(app: typer.Typer) -> None:
+    """Puts the commands on the command line."""
+    app.command(
+        epilog='Examples: mingce explain   mingce explain "请问1+1=2？" "是的，等于2！"   '
+        "mingce explain runs/demo --step 12 --rollout 3 --token 4   "
+        'mingce explain --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95 --plot credit.png'
+    )(explain)
+    app.command(
+        epilog='Examples: mingce ask "为什么 A_t 不等于 δ_t？"   mingce ask --log   '
+        'mingce ask runs/demo "why are returns made of raw advantages?" --step 12 --rollout 3'
+    )(ask)

@@ -1,0 +1,239 @@
+"""`mingce ask`: questions about PPO's account of every token, answered with an example's own numbers.
+
+One question is answered and that is all; without one it is a dialogue, from the keyboard or from a pipe. With --log the
+dialogue is written after every round, word for word as it was shown.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from mingce.errors import MingceError, RunError, SettingError, UnknownNameError
+from mingce.explain import dialogue, example
+from mingce.explain.account_texts import LEVELS
+from mingce.explain.answer import Answer
+from mingce.explain.answer_view import markdown, rendered
+from mingce.explain.conversation import Conversation
+from mingce.explain.dialogue import Dialogue, Round
+from mingce.explain.example import Rollout
+from mingce.explain.request import numbers as numbers_of
+from mingce.lang import say
+from mingce.watch.text import MUTED
+
+DIRECTORY = Path("codex_dialogue")
+PICTURES = (".png", ".svg", ".pdf")
+_ONLY_ASKS_HOW = re.compile(r"怎么|怎样|如何|哪|\bhow\b|\bwhere\b", re.IGNORECASE)
+
+
+def ask(
+    console: Console,
+    words: Sequence[str] = (),
+    *,
+    numbers: Mapping[str, str | None] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    after: float | None = None,
+    step: int | None = None,
+    rollout: int | None = None,
+    token: int | None = None,
+    mapping: Path | None = None,
+    level: str = "engineer",
+    lang: str | None = None,
+    log: bool = False,
+    resume: Path | None = None,
+    directory: Path = DIRECTORY,
+    lines: Iterable[str] | None = None,
+) -> None:
+    """Answers the question among `words`, or line after line; the other word, if there is one, is a run or a dump.
+
+    `numbers` (rewards, values …) are typed in; `settings` are gamma, lam, beta. `lines` stand for standard input.
+    """
+    if level not in LEVELS:
+        raise UnknownNameError("level", level, LEVELS)
+    question, place = _question_and_place(words)
+    about = _example(place, numbers or {}, settings or {}, after, step, rollout, mapping)
+    if token is not None and not 0 <= token < len(about["tokens"]):
+        count = len(about["tokens"])
+        raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
+    talk = Talk(console, Conversation(about, lang=lang, level=level, token=token), directory)
+    if resume is not None:
+        talk.resume(resume)
+    if log:
+        talk.keep()
+    if question is not None:
+        talk.hear(question)
+        return
+    talk.greet()
+    for line in _typed(console) if lines is None else lines:
+        if not talk.hear(line.rstrip("\n")):
+            break
+    talk.leave()
+
+
+def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
+    """A word that is a path on this disk is the run or dump; the other one is the question."""
+    places = [word for word in words if len(word) < 1000 and "\n" not in word and Path(word).expanduser().exists()]
+    questions = [word for word in words if word not in places]
+    if len(places) > 1:
+        raise SettingError(f"give one run or dump, not {places[0]} and {places[1]}.")
+    if len(questions) > 1:
+        if "/" in questions[1] and " " not in questions[1]:
+            raise RunError(f"there is nothing at {questions[1]}; give a run's directory or a dump.")
+        raise SettingError("put the question between quotation marks.")
+    return (questions[0] if questions else None), (Path(places[0]).expanduser() if places else None)
+
+
+def _example(
+    place: Path | None,
+    typed: Mapping[str, str | None],
+    settings: Mapping[str, Any],
+    after: float | None,
+    step: int | None,
+    row: int | None,
+    mapping: Path | None,
+) -> Rollout:
+    columns = {name: numbers_of(text) for name, text in typed.items() if text is not None}
+    chosen = {name: value for name, value in settings.items() if value is not None}
+    if place is not None:
+        if columns:
+            raise SettingError("numbers typed in are an example of their own; leave out the run.")
+        about = example.recorded(place, step, row or 0, mapping)
+        if not about["tokens"] or not any(about["columns"]["response_mask"]):
+            raise RunError(f"rollout {about['row']} of step {about['step']} has no chosen token; choose another one.")
+        return example.changed(about, **chosen) if chosen else about
+    if step is not None or row is not None:
+        raise SettingError("--step and --rollout choose from a run or a dump; give its path too.")
+    if columns:
+        return example.typed(columns, after=after or 0.0, **chosen)
+    about = example.worked()
+    return example.changed(about, **chosen) if chosen else about
+
+
+class Talk:
+    """One dialogue on a console: what was said, and the file it is kept in, if it is."""
+
+    def __init__(self, console: Console, conversation: Conversation, directory: Path):
+        self.console, self.conversation, self.directory = console, conversation, directory
+        self.dialogue = Dialogue(datetime.now().replace(microsecond=0))
+        self.file: Path | None = None
+
+    @property
+    def lang(self) -> str:
+        return self.conversation.lang
+
+    def resume(self, path: Path) -> None:
+        """Reads a kept dialogue, asks its questions again without printing, and goes on in the same file."""
+        self.dialogue, self.file = dialogue.read(path), path
+        for round_ in self.dialogue.rounds:
+            self.conversation.ask(round_.question)
+        count = len(self.dialogue.rounds)
+        self._note(f"接着 {path}：已有 {count} 轮", f"going on with {path}: {count} rounds so far")
+
+    def keep(self) -> None:
+        """From now on the dialogue is written after every round."""
+        if self.file is None:
+            self.file = dialogue.new_path(self.directory, self.dialogue.time)
+
+    def greet(self) -> None:
+        self._note(
+            "问 PPO 逐 token 的账；/topics 列出话题，/help 说明用法，/quit 或 Ctrl-D 结束",
+            "ask about PPO's account of every token; /topics lists topics, /help says how, /quit or Ctrl-D ends",
+        )
+
+    def hear(self, line: str) -> bool:
+        """Answers a line or obeys a command; False ends the dialogue."""
+        line = line.strip()
+        if line == "/quit":
+            return False
+        try:
+            if line.split(maxsplit=1)[:1] == ["/save"]:
+                self._save(line[len("/save") :].strip())
+            elif line.split(maxsplit=1)[:1] == ["/plot"]:
+                self._plot(line[len("/plot") :].strip())
+            elif line:
+                self._answer(line)
+        except MingceError as error:
+            self.console.print(Text(str(error), style="red"), soft_wrap=True)
+        return True
+
+    def leave(self) -> None:
+        if self.file is not None and self.dialogue.rounds:
+            self._note(f"对话在 {self.file}", f"the dialogue is in {self.file}")
+
+    def _answer(self, line: str) -> None:
+        answer = self.conversation.ask(line)
+        self._show(answer)
+        to_be_saved = answer.topic == "save_dialogue" and not _ONLY_ASKS_HOW.search(line)
+        if to_be_saved:
+            self.keep()
+        self.dialogue = Dialogue(self.dialogue.time, (*self.dialogue.rounds, Round(line, markdown(answer))))
+        if self.file is not None:
+            dialogue.write(self.dialogue, self.file)
+            if to_be_saved:
+                self._note(f"已写入 {self.file}", f"{self.file} is written")
+
+    def _show(self, answer: Answer) -> None:
+        if not self.console.is_terminal:
+            self.console.print(Text(markdown(answer)), soft_wrap=True)
+            return
+        for part in rendered(answer, self.console.width):
+            self.console.print(part, soft_wrap=isinstance(part, Text), highlight=False)
+
+    def _save(self, place: str) -> None:
+        if place:
+            path = Path(place).expanduser()
+        else:
+            path = self.file or dialogue.new_path(self.directory, self.dialogue.time)
+            self.file = path
+        dialogue.write(self.dialogue, path)
+        self._note(f"已写入 {path}", f"{path} is written")
+
+    def _plot(self, place: str) -> None:
+        if not place:
+            raise SettingError(
+                say(self.lang, "/plot 后面要一个文件名，例如 /plot 图.png", "/plot needs a file, as in /plot a.png")
+            )
+        path = Path(place).expanduser()
+        if path.suffix.lower() not in PICTURES:
+            raise SettingError(f"/plot {place} must end in {', '.join(PICTURES)}.")
+        from mingce.explain.lambda_picture import draw_lambda
+        from mingce.explain.pictures import draw_account
+
+        draw = draw_lambda if self.conversation.topic == "gae_variance" else draw_account
+        for remark in draw(self.conversation.rollout, path, self.lang):
+            self._note(remark, remark)
+        self._note(f"已写入 {path}", f"{path} is written")
+
+    def _note(self, zh: str, en: str) -> None:
+        """Beside the dialogue, on stderr when the answers are piped on."""
+        console = self.console if self.console.is_terminal else Console(stderr=True)
+        console.print(Text(say(self.lang, zh, en), style=MUTED), soft_wrap=True)
+
+
+def _typed(console: Console) -> Iterator[str]:
+    """Lines from the keyboard, with editing and history, or from a pipe."""
+    if isinstance(sys.stdin, io.TextIOWrapper):
+        sys.stdin.reconfigure(errors="replace")
+    if not sys.stdin.isatty():
+        with contextlib.suppress(KeyboardInterrupt):
+            for line in sys.stdin:
+                console.print(Text(f"> {line.rstrip()}"), soft_wrap=True)
+                yield line
+        return
+    with contextlib.suppress(ImportError):
+        import readline  # noqa: F401
+    while True:
+        try:
+            yield input("> ")
+        except (EOFError, KeyboardInterrupt):
+            console.print()
+            return

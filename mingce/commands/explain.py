@@ -1,0 +1,253 @@
+"""`mingce explain`: a rollout's account walked through stage by stage, with its own numbers in every formula.
+
+What it is about: a prompt and a response scored by models, a rollout of a run or a dump, numbers typed in, or, with
+nothing given, the worked example. torch is loaded for a scored pair only.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console
+from rich.text import Text
+
+from mingce.errors import RunError, SettingError, UnknownNameError
+from mingce.explain import example
+from mingce.explain.account_texts import LEVELS
+from mingce.explain.example import Rollout
+from mingce.explain.walk import Walk, telling_slots, walk
+from mingce.explain.walk_texts import label
+from mingce.lang import say
+
+FORMATS = ("terminal", "markdown", "json")
+PICTURES = (".png", ".svg", ".pdf")
+COLUMNS = (
+    "rewards", "values", "scores", "kl", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
+)  # fmt: skip
+"""What can be typed in, one number a token; the option of `old_log_probs` is --old-log-probs."""
+SETTINGS = ("gamma", "lam", "beta", "estimator", "n", "k")
+
+
+def explain(
+    console: Console,
+    words: Sequence[str] = (),
+    *,
+    numbers: Mapping[str, str | None] | None = None,
+    settings: Mapping[str, Any] | None = None,
+    tokens: str | None = None,
+    after: float | None = None,
+    step: int | None = None,
+    rollout: int | None = None,
+    token: int | None = None,
+    run: str | None = None,
+    score: float | None = None,
+    mapping: Path | None = None,
+    level: str = "engineer",
+    lang: str = "zh",
+    form: str | None = None,
+    out: Path | None = None,
+    plot: Path | None = None,
+    plot_lambda: Path | None = None,
+) -> None:
+    """Finds the rollout that is meant, walks it, and prints or writes the walk and its pictures.
+
+    `words`: nothing, a run or dump, or a prompt and a response. `numbers`: COLUMNS as a person typed them.
+    `settings`: SETTINGS that were given; over a recorded rollout they answer "what if".
+    """
+    form = _form(form, out)
+    for name, known, kind in ((level, LEVELS, "level"), (form, FORMATS, "format"), (lang, ("zh", "en"), "language")):
+        if name not in known:
+            raise UnknownNameError(kind, name, known)
+    for place, option in ((plot, "--plot"), (plot_lambda, "--plot-lambda")):
+        if place is not None and place.suffix.lower() not in PICTURES:
+            raise SettingError(f"{option} {place} must end in {', '.join(PICTURES)}.")
+    given = {name: text for name, text in (numbers or {}).items() if text is not None}
+    chosen = {name: value for name, value in (settings or {}).items() if value is not None}
+    about, notes = _found(
+        words, given, chosen, tokens=tokens, after=after, step=step, row=rollout, run=run, score=score,
+        mapping=mapping, lang=lang,
+    )  # fmt: skip
+    if token is not None and not 0 <= token < len(about["tokens"]):
+        count = len(about["tokens"])
+        raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
+    _write(console, _walk(about, level, lang, form, token, notes), form, out)
+    _draw(about, plot, plot_lambda, lang)
+
+
+def _form(form: str | None, out: Path | None) -> str:
+    """The format asked for, or the one that a file's name tells."""
+    if form == "terminal" and out is not None:
+        raise SettingError("--out writes Markdown or JSON; leave --format terminal out.")
+    if form is None and out is not None:
+        return "json" if out.suffix == ".json" else "markdown"
+    return form or "terminal"
+
+
+# ── the rollout that is meant ────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _found(
+    words: Sequence[str],
+    given: Mapping[str, str],
+    settings: Mapping[str, Any],
+    *,
+    tokens: str | None,
+    after: float | None,
+    step: int | None,
+    row: int | None,
+    run: str | None,
+    score: float | None,
+    mapping: Path | None,
+    lang: str,
+) -> tuple[Rollout, list[str]]:
+    if len(words) > 2:
+        raise SettingError("give a run, or a prompt and a response; put a text with spaces between quotation marks.")
+    typed = given or tokens is not None or after is not None
+    if words and typed:
+        raise SettingError("numbers typed in are an example of their own; leave out the run or the pair.")
+    if len(words) < 2 and (run is not None or score is not None):
+        raise SettingError("--run and --score go with a prompt and a response.")
+    if len(words) != 1 and (step is not None or row is not None) and not (run is not None and row is None):
+        raise SettingError("--step and --rollout choose from a run or a dump; give its path first.")
+    if len(words) == 2:
+        return _pair(words[0], words[1], settings, run=run, step=step, score=score, lang=lang)
+    if words:
+        return _recorded(words[0], settings, step, row, mapping, lang)
+    if typed:
+        return _typed(given, settings, tokens, after or 0.0, lang)
+    about = example.worked()
+    return (example.changed(about, **settings) if settings else about), []
+
+
+def _pair(
+    prompt: str, response: str, settings: Mapping[str, Any], *, run: str | None, step: int | None, score: float | None,
+    lang: str,
+) -> tuple[Rollout, list[str]]:  # fmt: skip
+    if not prompt or not response:
+        raise SettingError("prompt and response must have at least one character each.")
+    if score is not None and not math.isfinite(score):
+        raise SettingError(f"--score must be a finite number, but is {score}.")
+    from mingce.commands.targets import find_run
+
+    find_run(run or "tiny", step)  # a wrong path is told before torch is loaded
+    from mingce.explain.scored import scored
+
+    keys = {"gamma": "credit.gamma", "lam": "credit.lam", "n": "credit.n", "k": "credit.k", "beta": "kl.reward_coef"}
+    overrides = [f"{keys.get(name, name)}={value}" for name, value in settings.items()]
+    about, notes = scored(prompt, response, where=run or "tiny", step=step, overrides=overrides, score=score, lang=lang)
+    return about, [*notes, _first_update(lang), _one_row(lang)]
+
+
+def _recorded(
+    place: str, settings: Mapping[str, Any], step: int | None, row: int | None, mapping: Path | None, lang: str
+) -> tuple[Rollout, list[str]]:
+    path = Path(place).expanduser()
+    if not path.exists():
+        raise RunError(
+            f"there is nothing at {place}; give a run's directory or a dump, or a prompt and a response of your own."
+        )
+    about = example.recorded(path, step, row or 0, mapping)
+    if not about["tokens"]:
+        raise RunError(f"rollout {about['row']} of step {about['step']} has no tokens; choose another with --rollout.")
+    unknown = {name: value for name, value in settings.items() if about["settings"].get(name) is None}
+    about = {**about, "settings": about["settings"] | unknown}
+    other = {name: value for name, value in settings.items() if about["settings"][name] != value}
+    if not other:
+        return about, []
+    what = ", ".join(f"{name} = {value}" for name, value in other.items())
+    zh = f"假设 {what}：数都重新算过，不是账本里的；白化只用这一条回答"
+    en = f"as if {what}: computed anew, not the ledger's numbers; the whitening is over this rollout alone"
+    return example.changed(about, **other), [say(lang, zh, en)]
+
+
+def _typed(
+    given: Mapping[str, str], settings: Mapping[str, Any], tokens: str | None, after: float, lang: str
+) -> tuple[Rollout, list[str]]:
+    columns = {name: _numbers(name, text) for name, text in given.items()}
+    about = example.typed(columns, tokens=tokens.split() if tokens else None, after=after, **settings)
+    notes = []
+    if "ratio" in about["columns"] and "new_log_probs" not in columns:
+        notes.append(_first_update(lang))
+    if "whitened_advantages" in about["columns"]:
+        notes.append(_one_row(lang))
+    return about, notes
+
+
+def _first_update(lang: str) -> str:
+    zh, en = (
+        "没有新的对数概率与价值：账是第一次更新时的，ρ = 1",
+        "no new log-probs and values: this is the first update, ρ = 1",
+    )
+    return say(lang, zh, en)
+
+
+def _one_row(lang: str) -> str:
+    return say(lang, "白化把这一条回答当作整批", "the whitening takes this one response for the whole batch")
+
+
+def _numbers(name: str, text: str) -> list[float]:
+    option = f"--{name.replace('_', '-')}"
+    try:
+        found = [float(part.replace("−", "-")) for part in text.replace(",", " ").replace("，", " ").split()]
+    except ValueError as error:
+        raise SettingError(f"{option} must be numbers separated by commas or spaces: {error}.") from None
+    if not found:
+        raise SettingError(f"{option} has no numbers; give one a token.")
+    return found
+
+
+# ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _walk(about: Rollout, level: str, lang: str, form: str, token: int | None, notes: Sequence[str]) -> Walk:
+    total = len(about["tokens"])
+    telling = telling_slots(about)
+    if (form != "terminal" and token is None) or len(telling) == total:
+        return walk(about, level, lang, token=token, notes=notes)
+    left_out = label("left_out", lang, total=total, shown=len(telling))
+    return walk(about, level, lang, token=token, slots=telling, notes=[*notes, left_out])
+
+
+def _write(console: Console, found: Walk, form: str, out: Path | None) -> None:
+    if form == "terminal":
+        from mingce.explain.terminal import show
+
+        show(console, found)
+        return
+    from mingce.explain.markdown import as_json, markdown
+
+    text = markdown(found) if form == "markdown" else as_json(found)
+    if out is None:
+        sys.stdout.write(text)
+        return
+    try:
+        out.write_text(text, encoding="utf-8")
+    except OSError as error:
+        raise SettingError(f"--out {out} cannot be written: {error.strerror}.") from error
+    _wrote(out, found.lang)
+
+
+def _draw(about: Rollout, plot: Path | None, plot_lambda: Path | None, lang: str) -> None:
+    if plot is None and plot_lambda is None:
+        return
+    from mingce.explain.lambda_picture import draw_lambda
+    from mingce.explain.pictures import draw_account
+
+    for place, draw in ((plot, draw_account), (plot_lambda, draw_lambda)):
+        if place is not None:
+            for remark in draw(about, place, lang):
+                _tell(remark, "yellow")
+            _wrote(place, lang)
+
+
+def _wrote(path: Path, lang: str) -> None:
+    _tell(say(lang, f"已写入 {path}", f"{path} is written"))
+
+
+def _tell(sentence: str, style: str = "") -> None:
+    """On stderr, so that JSON and Markdown can be piped on."""
+    Console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)

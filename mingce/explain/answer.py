@@ -1,0 +1,193 @@
+"""An answer: a topic's words with the example's numbers, its formula written out, tables, and where the code is.
+
+Plain data; mingce.explain.answer_view writes it as Markdown and shows it in a terminal.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from mingce.algorithms import reference
+from mingce.columns import COLUMNS
+from mingce.explain import example
+from mingce.explain.account import shown, substituted
+from mingce.explain.account_texts import LEVELS
+from mingce.explain.code_refs import CodeRef, resolve
+from mingce.explain.example import Rollout
+from mingce.explain.topic import Grid, Topic, text_of, values_of
+from mingce.lang import say
+from mingce.watch.tokens import END, visible
+
+HEAD, TAIL = 10, 6
+"""Of a long response so many tokens from each end are shown."""
+LONGEST_TEXT, WIDEST_TABLE = 60, 62
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+_GAP = re.compile(r"[,;]?\s{2,}")
+_SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
+
+
+@dataclass(frozen=True)
+class Table:
+    """Headings, of which the second line is a symbol, and cells as text; `texts` are the columns without numbers."""
+
+    headings: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    texts: tuple[int, ...] = ()
+
+
+@dataclass(frozen=True)
+class Answer:
+    """What is said. `topic` is None where it is only a sentence; `choices` are (id, title) offered by number."""
+
+    lang: str
+    text: str
+    title: str = ""
+    about: str = ""
+    formula: str = ""
+    lines: tuple[str, ...] = ()
+    tables: tuple[Table, ...] = ()
+    code: tuple[CodeRef, ...] = ()
+    choices: tuple[tuple[str, str], ...] = ()
+    topic: str | None = None
+    level: str | None = None
+
+
+def topic_answer(
+    topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str, others: Sequence[Topic]
+) -> Answer:
+    """The topic at a level with the rollout's numbers, or with the worked example's where the rollout lacks some.
+
+    `t` is the token that is spoken of, the first chosen one if None; `others` are the related topics.
+    """
+    about, lacking = legible(rollout), missing(topic, rollout, t, level, lang)
+    if lacking:
+        about, t = example.worked(), None
+    slots = reference.chosen(about["columns"]["response_mask"])
+    t = slots[0] if t is None else t
+    note = ""
+    if topic.needs:
+        note = example_line(about, t, lang, level)
+        if lacking:
+            names = ("、" if lang == "zh" else ", ").join(lacking)
+            zh = f"手头的例子没有 {names}，这里用内置的例子。"
+            note = say(lang, zh, f"Your example has no {names}; this is the built-in one. ") + note
+    formal = level != "child"  # a child gets words only
+    tables = []
+    if formal:
+        tables += column_tables(about, topic.table)
+    if topic.grid is not None and formal:
+        tables.append(_grid(topic.grid(about, t), lang))
+    return Answer(
+        lang,
+        text_of(topic, about, t, level, lang),
+        title=topic.title[0 if lang == "zh" else 1],
+        about=note,
+        formula="\n".join(_GAP.split(topic.formula)) if formal else "",
+        lines=_lines(topic, about) if formal else (),
+        tables=tuple(tables),
+        code=tuple(resolve(name) for name in topic.code) if formal else (),
+        choices=tuple((other.id, other.title[0 if lang == "zh" else 1]) for other in others),
+        topic=topic.id,
+        level=level,
+    )
+
+
+def missing(topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str) -> list[str]:
+    """What of the topic's numbers the rollout cannot give; names of columns, or of settings."""
+    columns = [name for name in topic.needs if name not in rollout["columns"]]
+    slots = reference.chosen(rollout["columns"]["response_mask"])
+    if columns or not topic.needs:
+        return columns
+    if not slots:
+        return ["response_mask"]
+    values = values_of(topic, rollout, slots[0] if t is None else t)
+    words = topic.words[LEVELS.index(level)][0 if lang == "zh" else 1]
+    return sorted({name for name in _PLACEHOLDER.findall(words + topic.each) if values.get(name) is None})
+
+
+def legible(rollout: Rollout) -> Rollout:
+    """With texts that a terminal can be given: what a model says may hold anything."""
+    tokens = [token | {"text": visible(token["text"]) or END} for token in rollout["tokens"]]
+    return {**rollout, "tokens": tokens, "prompt": visible(rollout["prompt"]), "response": visible(rollout["response"])}
+
+
+def example_line(rollout: Rollout, t: int, lang: str, level: str = "engineer") -> str:
+    """`例子：请问1+1=2？ → 是的，等于2！（γ = 1，λ = 0.95，β = 0.1；“是”，t = 0）`; a child is spared the symbols."""
+    settings = [
+        f"{symbol} = {shown(rollout['settings'][name])}"
+        for name, symbol in _SYMBOLS.items()
+        if rollout["settings"].get(name) is not None
+    ]
+    if rollout.get("bootstrap"):
+        settings.append(f"V(s_T) = {shown(rollout['bootstrap'])}")
+    prompt, response, token = _short(rollout["prompt"]), _short(rollout["response"]), rollout["tokens"][t]["text"]
+    pair = f"{prompt} → {response}" if prompt else response
+    if rollout["step"] is not None:
+        row = rollout["row"]
+        pair = say(lang, f"第 {rollout['step']} 步第 {row} 条，{pair}", f"step {rollout['step']}, row {row}, {pair}")
+    if level == "child":
+        return say(lang, f"例子：{pair}", f"Example: {pair}")
+    zh = f"例子：{pair}（{'，'.join(settings)}；“{token}”，t = {t}）"
+    return say(lang, zh, f"Example: {pair} ({', '.join(settings)}; “{token}”, t = {t})")
+
+
+def column_tables(rollout: Rollout, names: Sequence[str]) -> list[Table]:
+    """One line a token, one column a column of the ledger; as many tables as a terminal of 80 cells needs."""
+    tables: list[Table] = []
+    group: list[str] = []
+    for name in (*names, None):
+        if group and (name is None or sum(len(one) + 3 for one in (*group, name)) > WIDEST_TABLE):
+            tables.append(_column_table(rollout, group))
+            group = []
+        if name is not None and name in rollout["columns"]:
+            group.append(name)
+    return tables
+
+
+def _column_table(rollout: Rollout, names: Sequence[str]) -> Table:
+    mask, tokens = rollout["columns"]["response_mask"], rollout["tokens"]
+    rows: list[tuple[str, ...]] = []
+    for t in _ends(range(len(tokens))):
+        if t is None:
+            rows.append(("…",) * (len(names) + 2))
+            continue
+        cells = (shown(rollout["columns"][name][t]) if mask[t] or name == "response_mask" else "—" for name in names)
+        rows.append((str(t), tokens[t]["text"], *cells))
+    headings = tuple(f"{name}\n{COLUMNS[name].symbol}" for name in names)
+    return Table(("t", "token", *headings), tuple(rows), texts=(1,))
+
+
+def _lines(topic: Topic, rollout: Rollout) -> tuple[str, ...]:
+    if not topic.each:
+        return ()
+    chosen = reference.chosen(rollout["columns"]["response_mask"])
+    return tuple(
+        "…" if t is None else substituted(topic.each, values_of(topic, rollout, t), formula=True)
+        for t in _ends(chosen[::-1])
+    )
+
+
+def _grid(grid: Grid, lang: str) -> Table:
+    cells = tuple(tuple(x if isinstance(x, str) else _cell(x, lang) for x in row) for row in grid.rows)
+    columns = range(len(grid.headings))
+    texts = tuple(k for k in columns if all(isinstance(row[k], str | tuple) for row in grid.rows))
+    return Table(tuple(pair[0 if lang == "zh" else 1] for pair in grid.headings), cells, texts)
+
+
+def _cell(x: Any, lang: str) -> str:
+    return str(x[0 if lang == "zh" else 1]) if isinstance(x, tuple) else shown(x)
+
+
+def _ends(slots: Sequence[int]) -> list[int | None]:
+    """All slots of a short response; both ends of a long one with None between."""
+    if len(slots) <= HEAD + TAIL:
+        return list(slots)
+    return [*slots[:HEAD], None, *slots[-TAIL:]]
+
+
+def _short(text: str) -> str:
+    half = LONGEST_TEXT // 2
+    return text if len(text) <= LONGEST_TEXT else f"{text[:half]} … {text[-half:]}"

@@ -1,0 +1,128 @@
+"""An answer as Markdown, for the log and for pipes, and as styled lines for a terminal; word for word the same."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table as RichTable
+from rich.text import Text
+
+from mingce.explain.answer import Answer, Table
+from mingce.explain.wrapping import padded, wrapped
+from mingce.lang import say
+from mingce.watch.text import MUTED
+
+WIDEST = 100
+_ITEM = re.compile(r"(?:- |\d+\. )")
+_MARKS = re.compile(r"`([^`]+)`|\*\*([^*]+)\*\*")
+
+
+def markdown(answer: Answer) -> str:
+    """The answer as it stands in the log."""
+    return "\n\n".join(_markdown(answer))
+
+
+def _markdown(answer: Answer) -> Iterator[str]:
+    if answer.title:
+        yield f"## {answer.title}"
+    if answer.about:
+        yield f"> {answer.about}"
+    yield answer.text
+    if answer.formula or answer.lines:
+        yield "\n".join(["```", *filter(None, [answer.formula]), *answer.lines, "```"])
+    for table in answer.tables:
+        yield _markdown_table(table)
+    if answer.code:
+        yield _code(answer)
+    if answer.choices:
+        yield "\n".join([_offer(answer), "", *_numbered(answer)])
+
+
+def rendered(answer: Answer, width: int) -> Iterator[RenderableType]:
+    """The same in a terminal of that width."""
+    width = min(width, WIDEST)
+    if answer.title:
+        yield from _prose(answer.title, width, "bold")
+    if answer.about:
+        yield from _prose(answer.about, width, MUTED)
+    if answer.title or answer.about:
+        yield Text()
+    yield from _prose(answer.text, width)
+    if answer.formula or answer.lines:
+        yield Text()
+        formulas = answer.formula.split("\n") if answer.formula else []
+        for number, line in enumerate((*formulas, *answer.lines)):
+            for place, part in enumerate(wrapped(line, width - 4)):
+                yield Text("    " if place else "  ").append(part, style="cyan" if number < len(formulas) else "none")
+    for table in answer.tables:
+        yield _terminal_table(table)
+    if answer.code:
+        yield from _prose(("" if answer.tables else "\n") + _code(answer), width, MUTED)
+    if answer.choices:
+        yield Text()
+        yield from _prose("\n".join([_offer(answer), *_numbered(answer)]), width, MUTED)
+
+
+def _offer(answer: Answer) -> str:
+    if answer.topic is None:
+        return say(answer.lang, "可以打开（输入编号）：", "These can be opened (type a number):")
+    return say(answer.lang, "相关的话题（输入编号）：", "Related topics (type a number):")
+
+
+def _numbered(answer: Answer) -> list[str]:
+    return [f"{number}. {title}" for number, (_, title) in enumerate(answer.choices, 1)]
+
+
+def _code(answer: Answer) -> str:
+    places = " · ".join(f"`{ref.file}:{ref.line}` {ref.short}" for ref in answer.code)
+    return say(answer.lang, f"代码：{places}", f"Code: {places}")
+
+
+# ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _markdown_table(table: Table) -> str:
+    """Padded, so that it can be read as it stands."""
+    rows = [[cell.replace("\n", " ").replace("|", "\\|") for cell in row] for row in (table.headings, *table.rows)]
+    widths = [max(3, *(cell_len(row[k]) for row in rows)) for k in range(len(rows[0]))]
+    rule = ["-" * width if k in table.texts else "-" * (width - 1) + ":" for k, width in enumerate(widths)]
+    lines = [[padded(cell, widths[k], right=k not in table.texts) for k, cell in enumerate(row)] for row in rows]
+    return "\n".join(f"| {' | '.join(row)} |" for row in (lines[0], rule, *lines[1:]))
+
+
+def _terminal_table(table: Table) -> RichTable:
+    shown = RichTable(box=SIMPLE_HEAD, pad_edge=False, header_style=MUTED)
+    for k, heading in enumerate(table.headings):
+        shown.add_column(Text(heading), justify="left" if k in table.texts else "right", overflow="fold")
+    for row in table.rows:
+        shown.add_row(*(Text(cell) for cell in row))
+    return shown
+
+
+# ── prose ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def _prose(text: str, width: int, style: str = "") -> Iterator[Text]:
+    """Markdown paragraphs as wrapped lines: formulas and bold words coloured, list items hanging."""
+    for paragraph in text.split("\n"):
+        item = _ITEM.match(paragraph)
+        indent = cell_len(item[0]) if item else 0
+        styled = _styled(paragraph, style)
+        plain, at = styled.plain, 0
+        for place, line in enumerate(wrapped(plain, width - indent)):
+            at = plain.index(line, at)
+            yield Text(" " * indent * (place > 0)).append_text(styled[at : at + len(line)])
+            at += len(line)
+
+
+def _styled(text: str, style: str) -> Text:
+    found, at = Text(style=style), 0
+    for mark in _MARKS.finditer(text):
+        found.append(text[at : mark.start()])
+        found.append(mark[1] or mark[2].replace("`", ""), style="cyan" if mark[1] else "bold")
+        at = mark.end()
+    return found.append(text[at:])

@@ -1,0 +1,107 @@
+"""The example as a line of the dialogue wants it: under other settings, or with numbers typed in."""
+
+from __future__ import annotations
+
+from mingce.explain import example
+from mingce.explain.account import shown
+from mingce.explain.example import Rollout
+from mingce.explain.request import Request
+
+_RANGES = {  # symbol, least, largest, what to say
+    "gamma": ("γ", 0.0, 1.0, "要在 0 和 1 之间", "must lie between 0 and 1"),
+    "lam": ("λ", 0.0, 1.0, "要在 0 和 1 之间", "must lie between 0 and 1"),
+    "beta": ("β", 0.0, 1e9, "不能小于 0", "cannot be below 0"),
+    "clip": ("ε", 1e-9, 1 - 1e-9, "要大于 0、小于 1", "must lie between 0 and 1"),
+    "after": ("V(s_T)", -1e9, 1e9, "太大了", "is too large"),
+}
+_WHOLE = (
+    {"rewards", "values"}, {"scores", "values"}, {"old_log_probs", "advantages"}, {"old_log_probs", "ref_log_probs"},
+)  # fmt: skip
+"""Of another count of tokens these must come together to make an example."""
+_MEASURED = ("scores", "rewards", "values", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values")
+_UNTRUE = {  # what typed numbers contradict
+    "rewards": {"scores", "kl", "ref_log_probs"},
+    "kl": {"ref_log_probs"},
+    "advantages": {"rewards", "values", "new_values", "scores", "kl"},
+    "old_log_probs": {"new_log_probs"},
+    "values": {"new_values"},
+}
+
+
+class Impossible(Exception):
+    """What was asked contradicts itself or the example; said in both languages."""
+
+    def __init__(self, zh: str, en: str):
+        super().__init__(en)
+        self.zh, self.en = zh, en
+
+
+def changed_by(request: Request, rollout: Rollout) -> Rollout:
+    """The rollout with the request's settings and numbers; the one given is not touched."""
+    for name, value in request.settings.items():
+        symbol, least, largest, zh, en = _RANGES[name]
+        if not least <= value <= largest:
+            said = f"{symbol} = {shown(value)}"
+            raise Impossible(
+                f"{said} 不行：{symbol} {zh}；例子没有变。",
+                f"{said} cannot be: {symbol} {en}; the example stays as it was.",
+            )
+    if request.columns or request.tokens:
+        _check_lengths(request, len(rollout["tokens"]))
+        rollout = _with_numbers(request, rollout)
+    if request.pair:
+        rollout = {**rollout, "prompt": request.pair[0], "response": request.pair[1]}
+    settings = {name: value for name, value in request.settings.items() if name not in ("clip", "after")}
+    if "clip" in request.settings:
+        settings |= {"clip_low": request.settings["clip"], "clip_high": request.settings["clip"]}
+    if "after" in request.settings:
+        rollout = {**rollout, "bootstrap": request.settings["after"]}
+    return example.changed(rollout, None, **settings)
+
+
+def _check_lengths(request: Request, count: int) -> None:
+    lengths = {name: len(row) for name, row in request.columns.items()}
+    if request.tokens:
+        lengths["tokens"] = len(request.tokens)
+    if len(set(lengths.values())) > 1:
+        zh = "，".join(f"{name} 有 {n} 个" for name, n in lengths.items())
+        en = ", ".join(f"{name} has {n}" for name, n in lengths.items())
+        raise Impossible(
+            f"每个 token 各要一个数，但 {zh}；例子没有变。",
+            f"Each token needs one number of each kind, but {en}; the example stays as it was.",
+        )
+    length = next(iter(lengths.values()))
+    if length != count and not any(names <= set(lengths) for names in _WHOLE):
+        names = ", ".join(lengths)
+        raise Impossible(
+            f"例子有 {count} 个 token，{names} 却有 {length} 个；要换例子，请把 rewards 和 values 一起给出。",
+            f"The example has {count} tokens, {names} has {length}; for another one give rewards and values together.",
+        )
+
+
+def _with_numbers(request: Request, old: Rollout) -> Rollout:
+    """An example of the typed numbers; where the count of tokens is the same, with what they leave true of the old."""
+    typed = request.columns
+    length = len(request.tokens or next(iter(typed.values())))
+    same = length == len(old["tokens"])
+    kept: dict[str, list[float]] = {}
+    if same:
+        kept["response_mask"] = list(old["columns"]["response_mask"])
+        gone = set(typed).union(*(_UNTRUE.get(name, set()) for name in typed))
+        if "scores" in old["columns"] and "scores" not in gone:
+            gone.add("rewards")  # they follow from the scores
+        kept |= {
+            name: [0.0 if x is None else x for x in old["columns"][name]]
+            for name in _MEASURED
+            if name in old["columns"] and name not in gone
+        }
+    named = same and old["texts"] and (request.pair is None or request.pair[1] == old["response"])
+    tokens = request.tokens or ([token["text"] for token in old["tokens"]] if named else None)
+    made = example.typed(
+        kept | typed,
+        tokens=tokens,
+        prompt=old["prompt"] if same else "",
+        after=old["bootstrap"] if same else 0.0,
+        **old["settings"],
+    )
+    return made if tokens else {**made, "response": " ".join(token["text"] for token in made["tokens"])}

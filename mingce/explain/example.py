@@ -1,0 +1,224 @@
+"""The rollout that an answer is about, in the shape the page gets it (mingce.view.rollout), from wherever it comes.
+
+`typed` takes numbers, `recorded` a run's or a dump's rollout, `changed` the same one under other settings. What can be
+computed from what is given is computed by the float64 twins; nothing here imports torch.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from mingce.algorithms import reference
+from mingce.errors import SettingError, UnknownNameError
+
+Rollout = dict[str, Any]
+Row = Sequence[float]
+
+PROMPT, TOKENS = "请问1+1=2？", ("是", "的", "，", "等于", "2", "！")
+SCORES = (0.0, 0.0, 0.0, 0.0, 0.0, 1.0)
+KL = (0.1, 0.05, -0.05, 0.1, 0.2, 0.05)
+VALUES = (0.20, 0.25, 0.30, 0.35, 0.45, 0.60)
+OLD_LOG_PROBS = (-0.12, -0.08, -0.15, -0.10, -0.05, -0.02)
+BETA, GAMMA, LAM = 0.1, 1.0, 0.95
+
+SETTINGS: dict[str, Any] = {
+    "estimator": "gae", "gamma": 1.0, "lam": 0.95, "n": None, "k": None, "truncation": "zero", "beta": 0.1,
+    "kl_estimator": "k1", "kl_clamp": None, "whiten": True, "policy_loss": "ppo", "clip_low": 0.2, "clip_high": 0.2,
+    "dual_clip": None, "value_clip": 0.5,
+}  # fmt: skip
+EPSILON = 1e-8
+
+
+def worked() -> Rollout:
+    """The seeds' example, 请问1+1=2？ → 是的，等于2！, before its first update."""
+    ref = [old - kl for old, kl in zip(OLD_LOG_PROBS, KL, strict=True)]
+    given = {"scores": SCORES, "old_log_probs": OLD_LOG_PROBS, "ref_log_probs": ref, "values": VALUES}
+    return typed(given, tokens=TOKENS, prompt=PROMPT, gamma=GAMMA, lam=LAM, beta=BETA)
+
+
+def typed(
+    columns: Mapping[str, Row],
+    *,
+    tokens: Sequence[str] | None = None,
+    prompt: str = "",
+    after: float = 0.0,
+    **settings: Any,
+) -> Rollout:
+    """A rollout of numbers typed in, one of each a token; `after` is the value of the state after the last token."""
+    given = {name: [float(x) for x in row] for name, row in columns.items() if row is not None}
+    lengths = {name: len(row) for name, row in given.items()} | ({"tokens": len(tokens)} if tokens else {})
+    if len(set(lengths.values())) != 1 or not all(lengths.values()):
+        counts = ", ".join(f"{name} has {count}" for name, count in lengths.items())
+        raise SettingError(f"give one number of each kind a token: {counts or 'nothing was given'}.")
+    for name, row in given.items():
+        for t, x in enumerate(row):
+            if not math.isfinite(x):
+                raise SettingError(f"{name} has {x} for token {t}; give finite numbers.")
+    if not math.isfinite(after):
+        raise SettingError(f"the value after the last token is {after}; give a finite number.")
+    length = next(iter(lengths.values()))
+    texts = list(tokens) if tokens else [f"y_{t}" for t in range(length)]
+    rollout: Rollout = {
+        "step": None, "row": 0, "uid": "typed", "group": None, "prompt": prompt, "response": "".join(texts),
+        "texts": tokens is not None, "prompt_tokens": [],
+        "tokens": [{"id": t, "text": text, "glyph": t} for t, text in enumerate(texts)],
+        "columns": {"response_mask": [1] * length} | given,
+        "info": {}, "bootstrap": float(after), "settings": SETTINGS | settings, "whitening": None,
+        "siblings": [], "siblings_left_out": 0,
+    }  # fmt: skip
+    return completed(rollout)
+
+
+def recorded(path: Path, step: int | None, row: int, mapping: Path | None = None) -> Rollout:
+    """A rollout of a run or a dump; without a step the newest."""
+    from mingce.errors import RunError
+    from mingce.view.api import Api
+    from mingce.view.library import Library
+
+    api = Api(Library([path], mapping))
+    source = next(iter(api.library.sources()), None)
+    if source is None:
+        raise RunError(f"{path} is empty; give a run's directory or a dump.")
+    steps = source.ledger_steps()
+    if not steps:
+        raise RunError(source.message() or f"{path} has no rollouts that can be read; was keep.ledger_every 0?")
+    return api.rollout(source.id, steps[-1] if step is None else step, row)
+
+
+def changed(rollout: Mapping[str, Any], columns: Mapping[str, Row] | None = None, **settings: Any) -> Rollout:
+    """The same rollout under other settings (gamma=…, lam=…, beta=…) or with other numbers, computed anew."""
+    given = {name: list(column) for name, column in rollout["columns"].items() if name not in _COMPUTED}
+    full = rollout["settings"].get("kl_estimator") == "full"  # of whole distributions, which are not here
+    for name in ("rewards", "kl"):  # what was typed in and follows from nothing stays as it is
+        if name in rollout["columns"] and (not _makes(name, rollout["columns"]) or (name == "kl" and full)):
+            given[name] = list(rollout["columns"][name])
+    if "advantages" in rollout["columns"] and "rewards" not in rollout["columns"]:
+        given["advantages"] = list(rollout["columns"]["advantages"])
+    given |= {name: [float(x) for x in row] for name, row in (columns or {}).items()}
+    return completed({**rollout, "columns": given, "settings": dict(rollout["settings"]) | settings, "whitening": None})
+
+
+# ── what follows from what is given ──────────────────────────────────────────────────────────────────────────────────
+
+_COMPUTED = (
+    "kl", "rewards", "deltas", "advantages", "returns", "whitened_advantages", "ratio", "clipped", "dual_clipped",
+    "policy_loss", "value_loss", "value_clipped",
+)  # fmt: skip
+
+
+def _makes(name: str, columns: Mapping[str, Any]) -> bool:
+    needed = {"kl": ("old_log_probs", "ref_log_probs"), "rewards": ("scores",)}[name]
+    return all(column in columns for column in needed)
+
+
+def completed(rollout: Rollout) -> Rollout:
+    """With every column that follows from those given; the row stands for the whole batch when it is whitened.
+
+    Without new log-probs and values the account is that of the first update: they are the old ones.
+    """
+    columns, settings = dict(rollout["columns"]), rollout["settings"]
+    _check(settings)
+    mask = [int(bool(m)) for m in columns["response_mask"]]
+    slots = reference.chosen(mask)
+
+    def each(make: Callable[..., Any], *names: str) -> list[Any]:
+        rows = [columns[name] for name in names]
+        return [make(*(row[t] for row in rows)) if t in slots else None for t in range(len(mask))]
+
+    if "kl" not in columns and _makes("kl", columns):
+        columns["kl"] = each(
+            lambda old, ref: reference.kl_penalty(old, ref, settings["kl_estimator"], settings.get("kl_clamp")),
+            "old_log_probs", "ref_log_probs",
+        )  # fmt: skip
+    if "rewards" not in columns and "scores" in columns:
+        kl = columns.get("kl") or [0.0] * len(mask)
+        columns["rewards"] = reference.kl_rewards([_plain(columns["scores"])], [_plain(kl)], [mask], settings["beta"])[
+            0
+        ]
+    if "rewards" in columns and "advantages" not in columns and _can_assign(settings, columns):
+        columns |= _credit(columns, settings, mask, rollout["bootstrap"])
+    whitening = rollout["whitening"]
+    if "advantages" in columns and settings["whiten"] and len(slots) > 1:
+        raw = [_plain(columns["advantages"])]
+        mean, variance = reference.masked_mean(raw, [mask]), reference.masked_var(raw, [mask])
+        whitening = {
+            "mean": mean, "std": math.sqrt(variance), "variance": variance, "count": len(slots), "epsilon": EPSILON,
+        }  # fmt: skip
+        columns["whitened_advantages"] = reference.masked_whiten(raw, [mask])[0]
+    columns.setdefault("new_log_probs", columns.get("old_log_probs"))
+    columns.setdefault("new_values", columns.get("values"))
+    used = "whitened_advantages" if "whitened_advantages" in columns else "advantages"
+    if columns["new_log_probs"] is not None and used in columns:
+        low, high, dual = settings["clip_low"], settings["clip_high"], settings.get("dual_clip")
+        terms = each(
+            lambda old, new, a: reference.policy_term(old, new, a, low, high, dual),
+            "old_log_probs", "new_log_probs", used,
+        )  # fmt: skip
+        for name, part in (
+            ("ratio", "ratio"), ("policy_loss", "loss"), ("clipped", "clipped"), ("dual_clipped", "dual_clipped"),
+        ):  # fmt: skip
+            columns[name] = [None if term is None else getattr(term, part) for term in terms]
+        if settings.get("policy_loss") == "cpi":
+            columns["policy_loss"] = each(reference.cpi_term, "old_log_probs", "new_log_probs", used)
+            del columns["clipped"], columns["dual_clipped"]
+    if columns["new_values"] is not None and "returns" in columns:
+        terms = each(
+            lambda new, target, old: reference.value_term(new, target, old, settings.get("value_clip")),
+            "new_values", "returns", "values",
+        )  # fmt: skip
+        for name, part in (("value_loss", "loss"), ("value_clipped", "clipped")):
+            columns[name] = [None if term is None else getattr(term, part) for term in terms]
+    columns = {name: column for name, column in columns.items() if column is not None}
+    return {**rollout, "columns": columns, "whitening": whitening}
+
+
+def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
+    return "values" in columns or settings["estimator"] in _WITHOUT_CRITIC
+
+
+def _credit(columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], after: float) -> dict[str, Any]:
+    name, rewards, gamma = settings["estimator"], [_plain(columns["rewards"])], settings["gamma"]
+    if name in _WITHOUT_CRITIC:
+        shares: dict[str, Callable[[], reference.Matrix]] = {
+            "uniform": lambda: reference.uniform(rewards, [mask]),
+            "last_k": lambda: reference.last_k(rewards, [mask], settings["k"]),
+            "reinforce_plus_plus": lambda: reference.reinforce_plus_plus(rewards, [mask], gamma),
+        }
+        return {"advantages": shares[name]()[0]}
+    values = [_plain(columns["values"])]
+    twins: dict[str, Callable[[], reference.Credit]] = {
+        "gae": lambda: reference.gae(rewards, values, [mask], gamma, settings["lam"], [after]),
+        "monte_carlo": lambda: reference.monte_carlo(rewards, values, [mask], gamma, [after]),
+        "td0": lambda: reference.td0(rewards, values, [mask], gamma, [after]),
+        "n_step": lambda: reference.n_step(rewards, values, [mask], gamma, settings["n"], [after]),
+    }
+    credit = twins[name]()
+    return {"deltas": credit.deltas[0], "advantages": credit.advantages[0], "returns": credit.returns[0]}
+
+
+_WITH_CRITIC, _WITHOUT_CRITIC = ("gae", "monte_carlo", "td0", "n_step"), ("uniform", "last_k", "reinforce_plus_plus")
+
+
+def _check(settings: Mapping[str, Any]) -> None:
+    """What a person may have got wrong; None stands for what is not known."""
+    name = settings["estimator"]
+    if name in ("grpo", "dr_grpo", "rloo", "attention"):
+        needs = "the last token's attention" if name == "attention" else "the other answers to the prompt"
+        raise SettingError(f"'{name}' needs {needs}; choose {', '.join((*_WITH_CRITIC, *_WITHOUT_CRITIC))}.")
+    if name not in (*_WITH_CRITIC, *_WITHOUT_CRITIC):
+        raise UnknownNameError("estimator", str(name), (*_WITH_CRITIC, *_WITHOUT_CRITIC))
+    for key in ("gamma", "lam"):
+        if settings[key] is not None and not 0 <= settings[key] <= 1:
+            raise SettingError(f"{key} must lie between 0 and 1, but is {settings[key]}.")
+    if settings.get("beta") is not None and not math.isfinite(settings["beta"]):
+        raise SettingError(f"beta must be a finite number, but is {settings['beta']}.")
+    for needed, key in (("n_step", "n"), ("last_k", "k")):
+        if name == needed and (settings.get(key) is None or settings[key] < 1):
+            raise SettingError(f"estimator {name} needs {key}, a whole number from 1; it is {settings.get(key)}.")
+
+
+def _plain(column: Sequence[float | None]) -> list[float]:
+    return [0.0 if x is None else float(x) for x in column]

@@ -1,0 +1,58 @@
+"""The picture of what λ trades: variance against bias, sampled and exact, in the small world of simulation.py."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from mingce.errors import SettingError
+from mingce.explain.picture_style import BLUE, FAINT, INK, ORANGE, remarks, save, style
+from mingce.explain.simulation import exact, simulated
+from mingce.lang import say
+
+
+def draw_lambda(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]:
+    """Variance and squared bias of the first token's advantage over λ, sampled and exact. Gives remarks."""
+    if "rewards" not in rollout["columns"] or "values" not in rollout["columns"]:
+        raise SettingError("the λ picture needs rewards and values; give both.")
+    found = simulated(rollout)
+    fine = [k / 100 for k in range(101)]
+    moments = [exact(found.world, lam) for lam in fine]
+    curves = (
+        (say(lang, "方差", "variance"), BLUE, "o", [v for _, v in moments], [row.variance for row in found.rows]),
+        (say(lang, "偏差²", "bias²"), ORANGE, "s", [(m - found.target) ** 2 for m, _ in moments],
+         [row.bias**2 for row in found.rows]),
+        (say(lang, "方差 + 偏差²", "variance + bias²"), INK, "D", [v + (m - found.target) ** 2 for m, v in moments],
+         [row.squared_error for row in found.rows]),
+    )  # fmt: skip
+    with style(), remarks(lang) as told:
+        from matplotlib.figure import Figure
+
+        figure = Figure(figsize=(8.6, 5.2), layout="constrained")
+        ax = figure.subplots()
+        for order, (name, colour, marker, exactly, sampled) in enumerate(curves):
+            line = "--" if colour == INK else "-"
+            ax.plot(fine, exactly, color=colour, linewidth=2.4, linestyle=line, zorder=5 - order, clip_on=False)
+            ax.plot(
+                [row.lam for row in found.rows], sampled, marker, color=colour, markersize=8, markeredgewidth=1.8,
+                markerfacecolor="white", zorder=8 - order, clip_on=False, label=name,
+            )  # fmt: skip
+        lam = rollout["settings"].get("lam")
+        if lam is not None and rollout["settings"].get("estimator") in ("gae", None):
+            ax.axvline(lam, color=FAINT, linewidth=1.2, linestyle=":")
+            ax.annotate(f"λ = {lam:g}", (lam, 1.0), xycoords=("data", "axes fraction"), xytext=(-5, -16),
+                        textcoords="offset points", ha="right", color=FAINT)  # fmt: skip
+        ax.set_xlabel("λ")
+        ax.set_xlim(-0.02, 1.02)
+        ax.set_ylim(bottom=0)
+        ax.legend(frameon=False, loc="upper left")
+        ax.set_title(
+            say(lang, "λ 的取舍：方差与偏差", "What λ trades: variance against bias"),
+            fontsize=15, loc="left", color=INK, pad=12,
+        )  # fmt: skip
+        zh = f"第一个 token 的优势估计；线是精确值，点是 {found.samples:,} 次抽样"
+        en = f"the estimate of the first token's advantage; lines are exact, marks are {found.samples:,} samples"
+        ax.text(0, -0.17, say(lang, zh, en), transform=ax.transAxes, color=FAINT, fontsize=10.5)
+        save(figure, path)
+    return told

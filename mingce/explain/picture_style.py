@@ -1,0 +1,63 @@
+"""How the pictures look: colours that colour-blind readers tell apart, a font with Chinese, what cannot be drawn."""
+
+from __future__ import annotations
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from mingce.errors import SettingError
+from mingce.explain.fonts import chinese_family
+from mingce.lang import say
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+BLUE, ORANGE, GREEN, PURPLE, SKY, INK, FAINT = (
+    "#0072b2", "#d55e00", "#009e73", "#aa4499", "#56b4e9", "#20242a", "#6b7280",
+)  # fmt: skip
+_MISSING = re.compile(r"Glyph (\d+)")
+
+
+@contextmanager
+def style() -> Iterator[None]:
+    """Large enough to be read at half size; text stays text in an SVG."""
+    import matplotlib
+
+    family = chinese_family()
+    look: dict[Any, Any] = {
+        "font.family": [family, "DejaVu Sans"] if family else ["DejaVu Sans"],
+        "font.size": 13, "axes.spines.top": False, "axes.spines.right": False, "axes.edgecolor": FAINT,
+        "axes.labelcolor": INK, "xtick.color": INK, "ytick.color": FAINT, "ytick.labelsize": 11, "text.color": INK,
+        "legend.fontsize": 11, "svg.fonttype": "none", "svg.hashsalt": "mingce", "savefig.dpi": 160,
+        "hatch.linewidth": 1.5,
+    }  # fmt: skip
+    with matplotlib.rc_context(look):
+        yield
+
+
+@contextmanager
+def remarks(lang: str) -> Iterator[list[str]]:
+    """What matplotlib warns of while it draws, as one sentence for a person."""
+    told: list[str] = []
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        yield told
+    missing = {chr(int(found[1])) for one in caught if (found := _MISSING.search(str(one.message)))}
+    if missing:
+        signs = " ".join(sorted(missing)[:8])
+        zh = f"没有字体能画 {signs}，图里是方框；装一种含中文的字体，例如 Noto Sans CJK"
+        en = f"no font here has {signs}, which are boxes in the picture; install one such as Noto Sans CJK"
+        told.append(say(lang, zh, en))
+
+
+def save(figure: Figure, path: Path) -> None:
+    """The same bytes for the same picture."""
+    metadata = {"Date": None} if path.suffix.lower() == ".svg" else None
+    try:
+        figure.savefig(path, metadata=metadata)
+    except OSError as error:
+        raise SettingError(f"{path} cannot be written: {error.strerror}.") from error
