@@ -1,14 +1,15 @@
 """What Ray and sharding cost: the same step by local with two threads and by ray with two ranks of one thread each.
 
-    python bench/ray_overhead.py [--steps 6] [--reshard]
+    python bench/ray_overhead.py [--steps 8] [ray.reshard=false …]
 
 A model of five million parameters with random weights, on the embedded task. Steps of both engines alternate in one
-run, so that whatever else the machine does falls on both; medians are compared, start-up apart.
+run, so that whatever else the machine does falls on both; start-up is apart.
 """
 
 from __future__ import annotations
 
 import argparse
+import os
 import statistics
 import tempfile
 import time
@@ -22,7 +23,7 @@ from mingce.credit import assign_credit
 from mingce.engine import local, ray
 from mingce.models.loading import model_directory
 
-STAGES = ("generate", "score", "log_probs", "ref_log_probs", "values", "update_critic", "update_actor")
+STAGES = ("generate", "score", "log-probs and values", "update critic", "update actor")
 
 
 def make_model(directory: Path) -> int:
@@ -41,67 +42,81 @@ def make_model(directory: Path) -> int:
     return sum(p.numel() for p in model.parameters())
 
 
-def step(roles: local.Roles, config: Config, number: int) -> dict[str, float]:
-    """Seconds of each stage of one step."""
-    assert roles.critic is not None and roles.reference is not None
-    clock, seconds = time.perf_counter(), []
+class Clock:
+    """Seconds on the wall and of processors, of this process and of ranks."""
 
-    def lap() -> None:
-        nonlocal clock
-        seconds.append(time.perf_counter() - clock)
-        clock = time.perf_counter()
+    def __init__(self, ranks: list[int]):
+        self.ranks = ranks
+        self.lap()
 
+    def lap(self) -> tuple[float, float]:
+        """Since the last lap: (wall, processors)."""
+        now = time.perf_counter(), time.process_time() + sum(map(cpu_seconds, self.ranks))
+        before, self.last = getattr(self, "last", now), now
+        return now[0] - before[0], now[1] - before[1]
+
+
+def cpu_seconds(process: int) -> float:
+    fields = Path(f"/proc/{process}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def step(roles: local.Roles, config: Config, number: int, clock: Clock) -> list[tuple[float, float]]:
+    """Seconds of each stage of one step, as `Clock.lap` gives them."""
+    assert roles.critic is not None
+    assert roles.reference is not None
+    clock.lap()
     examples = roles.batch(number, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, number)
-    lap()
+    laps = [clock.lap()]
     ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)]))
-    lap()
-    ledger.fill(roles.actor.log_probs(ledger))
-    lap()
-    ledger.fill(roles.reference.log_probs(ledger))
-    lap()
-    ledger.fill(roles.critic.values(ledger))
-    lap()
+    laps.append(clock.lap())
+    ledger.fill(roles.actor.log_probs(ledger), roles.reference.log_probs(ledger), roles.critic.values(ledger))
+    laps.append(clock.lap())
     assign_credit(ledger, config, config.kl.reward_coef)
     roles.critic.update(ledger, number)
-    lap()
+    laps.append(clock.lap())
     roles.actor.update(ledger, number)
-    lap()
-    return dict(zip(STAGES, seconds, strict=True))
+    return [*laps, clock.lap()]
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=6)
-    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=true")
+    parser.add_argument("--steps", type=int, default=8)
+    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=false")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         size = make_model(Path(directory))
-        shared = [f"model.path={directory}", "max_new_tokens=32", "prompts_per_step=16", "minibatch_rollouts=32", *options.settings]
+        shared = [f"model.path={directory}", "max_new_tokens=32", "prompts_per_step=8", "minibatch_rollouts=16"]
+        shared += ["critic.minibatch_rollouts=16", *options.settings]
         here = read_config(None, [*shared, "threads=2"])
         there = read_config(None, [*shared, "engine=ray", "ray.ranks=2", "threads=1"])
-        begun = time.perf_counter()
         near = local.build_roles(here)
-        print(f"{size / 1e6:.2f} M parameters; local ready after {time.perf_counter() - begun:.1f} s", flush=True)
         begun = time.perf_counter()
         far = ray.build_roles(there)
-        print(f"ray ready after {time.perf_counter() - begun:.1f} s", flush=True)
+        print(f"{size / 1e6:.2f} M parameters; ray ready after {time.perf_counter() - begun:.1f} s", flush=True)
+        clocks = Clock([]), Clock([process for group in far.groups for _, process in group.processes])
+        laps: tuple[list[list[tuple[float, float]]], ...] = ([], [])
         try:
-            spent: dict[str, list[dict[str, float]]] = {"local": [], "ray": []}
             for number in range(1, options.steps + 2):  # the first is for warming up
                 torch.set_num_threads(2)
-                spent["local"].append(step(near, here, number))
-                spent["ray"].append(step(far, there, number))
+                laps[0].append(step(near, here, number, clocks[0]))
+                laps[1].append(step(far, there, number, clocks[1]))
         finally:
             near.close()
             far.close()
-    print(f"{'median of a step, s':24}{'local':>9}{'ray':>9}{'ratio':>9}")
-    for stage in (*STAGES, "whole"):
-        a, b = (
-            statistics.median(sum(lap.values()) if stage == "whole" else lap[stage] for lap in laps[1:])
-            for laps in spent.values()
-        )
-        print(f"{stage:24}{a:9.3f}{b:9.3f}{b / a:9.2f}")
+    for kind, name in enumerate(("wall", "CPU")):
+        print(f"{name + ' s, median (least)':24}{'local':>18}{'ray':>18}{'ratio':>18}")
+        for place, stage in enumerate((*STAGES, "whole")):
+            times = [
+                [sum(lap[kind] for lap in one) if stage == "whole" else one[place][kind] for one in steps[1:]]
+                for steps in laps
+            ]
+            shown = [(statistics.median(seconds), min(seconds)) for seconds in times]
+            ratio = tuple(b / max(a, 1e-9) for a, b in zip(*shown, strict=True))
+            print(
+                f"{stage:24}" + "".join(f"{middle:9.3f} ({least:.3f})".rjust(18) for middle, least in (*shown, ratio))
+            )
 
 
 if __name__ == "__main__":

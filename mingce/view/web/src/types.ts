@@ -34,6 +34,14 @@ export interface Damage {
   why: string;
 }
 
+/** What happened besides steps; a restart says why. */
+export interface RunEvent {
+  step: number;
+  kind: string;
+  why?: string;
+  time?: number;
+}
+
 export interface Run {
   id: string;
   name: string;
@@ -44,6 +52,7 @@ export interface Run {
   metrics: MetricText[];
   ledger_steps: number[];
   damaged: Damage[];
+  events?: RunEvent[];
   kind?: "run" | "dump";
   message?: string | null;
 }

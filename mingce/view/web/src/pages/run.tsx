@@ -41,6 +41,13 @@ function Charts({ id, run }: { id: string; run: RunData }) {
           {say(`账本文件 ${file} 已损坏：${why}。其余照常显示。`, `Ledger file ${file} is damaged: ${why}. The rest is shown as usual.`)}
         </p>
       ))}
+      {(run.events ?? [])
+        .filter(({ kind }) => kind === "restart")
+        .map(({ step, why, time }) => (
+          <p key={time} class="card notice">
+            {say(`第 ${step} 步之后有进程丢失，已从存档重做：${why}。`, `Processes were lost after step ${step} and the run went on from its checkpoint: ${why}.`)}
+          </p>
+        ))}
       <p class="muted hint">{say("点图上的点进入那一步。", "Click a point to open its step.")}</p>
       <div class="chart-grid">
         {first.map((chart) => (
