@@ -173,7 +173,6 @@ def test_a_person_s_mistakes_are_one_sentence() -> None:
         ("ray.reshard=false",),
         ("ray.activation_checkpointing=true",),
         ("model.lora.rank=4", "ray.reference_ranks=1"),
-        ("model.lora.rank=4", "estimator=attention"),
         ("actor.stop_kl=0.0001", "kl.loss_coef=0.1", "kl.reward_coef=0", "actor.entropy_coef=0.01"),
         ("estimator=grpo", "actor.loss_agg_mode=seq-mean-token-mean", "prompts_per_step=1", "ray.ranks=4"),
     ],
@@ -191,8 +190,11 @@ def test_settings_change_no_number(settings: tuple[str, ...]) -> None:
                     roles.critic.update(ledger, step)
                 roles.actor.update(ledger, step)
             for name, column in left.columns().items():
-                scale = max(float(column.float().abs().max()), 1e-3)
-                assert float((right[name].float() - column.float()).abs().max()) <= 1e-4 * scale, (name, step)
+                wrong = float((right[name].float() - column.float()).abs().max())
+                # a KL is a difference of log-probs, and has their rounding whatever its own size
+                assert wrong <= 1e-4 * float(column.float().abs().max()) + 1e-5, (name, step)
+        paid, found = (roles.actor.attention(left)["attention_weights"] for roles in (here, there))
+        assert float((paid - found).abs().max()) <= 1e-4
     finally:
         there.close()
 

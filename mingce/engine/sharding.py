@@ -52,6 +52,8 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
         if config.activation_checkpointing:
             layer.forward = partial(checkpoint, layer.forward, use_reentrant=False)
         shard_part(layer)
+    if isinstance(model, ValueModel) and dtype is not None:  # the head computes in float32 whatever the trunk does
+        shard_part(model.head, mp_policy=MixedPrecisionPolicy())
     shard_part(model)
     if not isinstance(model, ValueModel):
         register_fsdp_forward_method(model, SHARDED_METHOD)
