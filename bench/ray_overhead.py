@@ -1,6 +1,6 @@
 """What Ray and sharding cost: the same step by local with two threads and by ray with two ranks of one thread each.
 
-    python bench/ray_overhead.py [--steps 8] [ray.reshard=false …]
+    python bench/ray_overhead.py [--steps 8] [ray.reshard=yes …]
 
 A model of five million parameters with random weights, on the embedded task. Steps of both engines alternate in one
 run, so that whatever else the machine does falls on both; start-up is apart.
@@ -83,12 +83,15 @@ def step(roles: local.Roles, config: Config, number: int, clock: Clock) -> list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=false")
+    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=yes")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         size = make_model(Path(directory))
-        shared = [f"model.path={directory}", "max_new_tokens=32", "prompts_per_step=8", "minibatch_rollouts=16"]
-        shared += ["critic.minibatch_rollouts=16", *options.settings]
+        shared = [f"model.path={directory}", "max_new_tokens=32", "prompts_per_step=32", "minibatch_rollouts=64"]
+        shared += [
+            "critic.minibatch_rollouts=32",
+            *options.settings,
+        ]  # half and a quarter of the rollouts, as by default
         here = read_config(None, [*shared, "threads=2"])
         there = read_config(None, [*shared, "engine=ray", "ray.ranks=2", "threads=1"])
         near = local.build_roles(here)

@@ -254,10 +254,10 @@ class RayConfig:
     cpus: int = _set(
         1, "cores a process reserves; its threads where threads=0", "每个进程占用的核数；threads=0 时也是线程数"
     )
-    reshard: bool = _set(
-        True,
-        "give gathered weights back after every use: less memory, more traffic",
-        "用完即释放拼齐的权重：省内存，多通信",
+    reshard: str = _set(
+        "auto",
+        "give gathered weights back after every use (less memory, more traffic): yes, no, auto (yes from 1 B parameters on)",
+        "用完即释放拼齐的权重（省内存，多通信）：yes、no、auto（10 亿参数起为 yes）",
     )
     mixed_precision: str = _set(
         "none",
@@ -424,6 +424,7 @@ def check_config(config: Config) -> None:
     choices = {
         "lang": (config.lang, ("zh", "en")),
         "engine": (config.engine, ("local", "ray")),
+        "ray.reshard": (config.ray.reshard, ("auto", "yes", "no")),
         "ray.mixed_precision": (config.ray.mixed_precision, ("none", "bfloat16", "float16")),
         "estimator": (config.estimator, tuple(ESTIMATORS)),
         "data.overlong": (config.data.overlong, ("filter", "cut", "error")),

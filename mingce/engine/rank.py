@@ -29,7 +29,7 @@ from mingce.config import config_of
 from mingce.engine.cluster import ray_package
 from mingce.engine.local import build_actor, build_critic, task_of
 from mingce.engine.sharded_learner import ShardedLearner
-from mingce.engine.sharding import copy_weights, shard
+from mingce.engine.sharding import copy_weights, reshards, shard
 from mingce.engine.shares import Place, Share
 from mingce.errors import MingceError
 from mingce.ledger import Ledger
@@ -161,7 +161,7 @@ class Rank:
     def _learner(self, name: str, role: Actor | Critic) -> ShardedLearner:
         c = self.config
         self.learners[name] = ShardedLearner(
-            role.model, c.actor if name == "actor" else c.critic, c.steps, self.place, c.ray.reshard
+            role.model, c.actor if name == "actor" else c.critic, c.steps, self.place, reshards(role.model, c.ray)
         )
         return self.learners[name]
 

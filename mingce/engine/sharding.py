@@ -34,6 +34,15 @@ from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plai
 from mingce.models.lora import base_causal_lm
 from mingce.models.value_head import ValueModel
 
+LARGE = 1_000_000_000
+"""Parameters from which on memory counts for more than traffic."""
+
+
+def reshards(model: nn.Module, config: RayConfig) -> bool:
+    """Whether gathered weights are given back after every use."""
+    size = sum(p.numel() for p in model.parameters())
+    return config.reshard == "yes" or (config.reshard == "auto" and size >= LARGE)
+
 
 def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     """The same model, its weights spread over the mesh: every decoder layer by itself, and what is left together."""
@@ -44,7 +53,7 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     shard_part = partial(
         fully_shard,
         mesh=mesh,
-        reshard_after_forward=config.reshard,
+        reshard_after_forward=reshards(model, config),
         mp_policy=MixedPrecisionPolicy(param_dtype=dtype, reduce_dtype=torch.float32),
         offload_policy=CPUOffloadPolicy() if config.cpu_offload else OffloadPolicy(),
     )
