@@ -30,6 +30,8 @@ bench: $(READY)           ## the benchmark tables
 	$(BIN)/python bench/credit.py
 	$(BIN)/python bench/decode.py
 	$(BIN)/python bench/store.py
+	$(PIP) install -e ".[ray]"
+	$(BIN)/python bench/ray_overhead.py
 
 docs: $(READY)            ## write the generated pages of docs/
 	$(BIN)/python scripts/make_docs.py
