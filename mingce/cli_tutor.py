@@ -141,6 +141,19 @@ def ask(
     )  # fmt: skip
 
 
+def check_log(
+    path: Annotated[Path, typer.Argument(metavar="FILE", help="a dialogue, or any Markdown or text")],
+    wrong_only: Annotated[bool, typer.Option("--wrong-only", help="leave out what is right")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON, in both languages")] = False,
+    lang: LangOption = Lang.zh,
+) -> None:
+    """Judge the worked numbers and equations of a dialogue, and give the right ones. 0 all right, 1 something wrong."""
+    from mingce.commands import check_log as command
+
+    code = command.check_log(console, path, lang=lang.value, as_json=as_json, wrong_only=wrong_only)
+    raise typer.Exit(code)
+
+
 def add_to(app: typer.Typer) -> None:
     """Puts the commands on the command line."""
     app.command(
@@ -152,3 +165,6 @@ def add_to(app: typer.Typer) -> None:
         epilog='Examples: mingce ask "为什么 A_t 不等于 δ_t？"   mingce ask --log   '
         'mingce ask runs/demo "why are returns made of raw advantages?" --step 12 --rollout 3'
     )(ask)
+    app.command("check-log", epilog="Example: mingce check-log codex_dialogue/codex_20261116_093000.md --wrong-only")(
+        check_log
+    )

@@ -1,4 +1,4 @@
-"""Makes the pictures of docs/images anew: trains two short runs, opens their pages in chromium and photographs them.
+"""Makes the pictures of docs/images anew: plots, and two short runs whose pages are opened in chromium.
 
 python scripts/make_images.py            # two minutes on one core
 python scripts/make_images.py RUNS       # of runs made before, RUNS/zh and RUNS/en
@@ -21,6 +21,7 @@ from mingce.view.library import Library
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 STEP = 6
+PLOTS = {"--plot": "account", "--plot-lambda": "lambda"}
 RUNS = {"zh": ["lang=zh"], "en": ["lang=en", "task=counting"]}
 # name, run, address, width × height, dark
 PICTURES = (
@@ -99,7 +100,17 @@ def photograph(root: Path) -> None:
         server.wait()
 
 
+def plot() -> None:
+    """The worked example's pictures."""
+    for lang in ("zh", "en"):
+        names = {option: IMAGES / f"explain-{name}-{lang}.png" for option, name in PLOTS.items()}
+        options = [word for option, path in names.items() for word in (option, str(path))]
+        command = [sys.executable, "-m", "mingce.cli", "explain", "--lang", lang, *options]
+        subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+
+
 def main() -> None:
+    plot()
     if len(sys.argv) > 1:
         photograph(Path(sys.argv[1]))
         return

@@ -18,9 +18,9 @@
     ### 问题 2
     …
 
-A line of a question or an answer that a reader would take for `### 问题 2`, `用户：` or `助手：` is written with a backslash
-in front, and so is an empty last line, which would be lost otherwise; a line that has such backslashes already gets one
-more. Every other text stands as it is, so write → read → write gives the same bytes whatever the text.
+A line of a question or an answer that a reader would take for `### 问题 2`, `用户：` or `助手：` is written with a
+backslash in front, and so is an empty last line, which would be lost otherwise; a line that has such backslashes
+already gets one more. Every other text stands as it is; write → read → write gives the same bytes whatever the text.
 
 Logs that other hands wrote are read too: blank lines before 助手：, no spaces at the end of a question, no newline at
 the end of the file, Windows line ends, and a question that quotes this very format, as long as its quoted 用户： and
@@ -178,6 +178,11 @@ def parse_turns(text: str, path: Path | None = None) -> tuple[datetime, list[Tur
 def _headings(lines: Sequence[str], start: int, path: Path | None) -> list[int]:
     """Where the rounds begin: `### 问题 N` in order, each with 用户： in the next line; others are part of a text."""
     found: list[int] = []
+    first = _next_line(lines, start)
+    if first < len(lines) and not (
+        _HEADING.fullmatch(lines[first]) and first + 1 < len(lines) and lines[first + 1].startswith(ASKS)
+    ):
+        raise _broken(path, first, f"'### 问题 1' and then a line with {ASKS} must follow {CONTENT}")
     for at in range(start, len(lines) - 1):
         match = _HEADING.fullmatch(lines[at])
         if not match or not lines[at + 1].startswith(ASKS):
@@ -187,9 +192,6 @@ def _headings(lines: Sequence[str], start: int, path: Path | None) -> list[int]:
             found.append(at)
         elif number > expected:
             raise _broken(path, at, f"question {number} stands where question {expected} should")
-    first = _next_line(lines, start)
-    if first < len(lines) and (not found or found[0] != first):
-        raise _broken(path, first, f"'### 问题 1' and then a line with {ASKS} must follow {CONTENT}")
     return found
 
 
@@ -247,7 +249,7 @@ def _next_line(lines: Sequence[str], at: int) -> int:
 def _expect(lines: Sequence[str], at: int, marker: str, path: Path | None) -> int:
     at = _next_line(lines, at)
     if at == len(lines) or lines[at].rstrip() != marker:
-        raise _broken(path, at, f"'{marker}' is missing")
+        raise _broken(path, min(at, len(lines) - 1), f"'{marker}' is missing")
     return at
 
 

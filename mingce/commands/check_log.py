@@ -1,0 +1,173 @@
+"""`mingce check-log`: a dialogue's worked numbers, each held against what the float64 twins give."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+from rich.cells import cell_len
+from rich.console import Console
+from rich.text import Text
+
+from mingce.errors import DataError
+from mingce.explain.claims.check import Report, check
+from mingce.explain.claims.formulas import show_rows
+from mingce.explain.claims.verdicts import Answer, Pair, Verdict
+from mingce.explain.claims.wording import KIND_WORDS
+from mingce.explain.dialogue import read_text
+from mingce.explain.wrapping import padded, wrapped
+from mingce.lang import say
+
+SCHEMA = 1
+LARGEST = 16_000_000
+LONGEST_QUOTE = 400
+MARKS = {"right": ("✓", "green"), "wrong": ("✗", "bold red"), "unknown": ("?", "yellow")}
+QUOTED = ("words", "arithmetic", "count")
+SHORT_QUOTE = 80
+INDENT = 4
+MIN_ROOM = 20
+
+
+def check_log(
+    console: Console, path: Path, *, lang: str = "zh", as_json: bool = False, wrong_only: bool = False
+) -> int:
+    """Checks a dialogue log or any text and prints the verdicts; the exit code is 0, or 1 if something is wrong."""
+    if path.is_dir():
+        raise DataError(f"{path} is a directory; give a dialogue log or another text file.")
+    if path.is_file() and path.stat().st_size > LARGEST:
+        raise DataError(f"{path} is larger than {LARGEST // 1_000_000} MB; give the part that holds the numbers.")
+    text = read_text(path)
+    if "\0" in text:
+        raise DataError(f"{path} is not a text: it holds a zero byte; give a dialogue log, Markdown or plain text.")
+    report = check(text, path)
+    if as_json:
+        sys.stdout.write(json.dumps(as_values(report, path), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+    else:
+        show(console, report, path, lang, wrong_only=wrong_only)
+    return report.exit_code
+
+
+# ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def as_values(report: Report, path: Path) -> dict[str, Any]:
+    """The report as JSON holds it, in both languages."""
+    return {
+        "schema": SCHEMA,
+        "file": str(path),
+        "questions": report.questions,
+        "right": len(report.of("right")),
+        "wrong": len(report.of("wrong")),
+        "unknown": len(report.of("unknown")),
+        "claims": [_values(verdict) for verdict in report.verdicts],
+    }
+
+
+def _values(verdict: Verdict) -> dict[str, Any]:
+    where, claimed = verdict.where, verdict.claimed
+    return {
+        "status": verdict.status,
+        "question": where.question or None,
+        "by": None if where.by_user is None else "user" if where.by_user else "assistant",
+        "line": where.line,
+        "other_lines": list(verdict.lines),
+        "kind": verdict.kind,
+        "rule": verdict.claim if verdict.kind == "words" else None,
+        "quote": where.quote[:LONGEST_QUOTE],
+        "claimed": None if claimed is None else [[None if n is None else n.value for n in row] for row in claimed],
+        "right": [{**_pair(answer.label), "numbers": [list(row) for row in answer.rows]} for answer in verdict.right],
+        "wrong_at": [list(place) for place in verdict.wrong_at],
+        "formulas": list(verdict.formulas),
+        "rounded_loosely": verdict.loose,
+        "notes": [_pair(note) for note in verdict.notes],
+        "basis": [_pair(note) for note in verdict.basis],
+    }
+
+
+def _pair(pair: Pair) -> dict[str, str]:
+    return {"zh": pair[0], "en": pair[1]}
+
+
+# ── terminal ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def show(console: Console, report: Report, path: Path, lang: str, *, wrong_only: bool = False) -> None:
+    """Every verdict under its question, and the count at the end."""
+    question = -1
+    for verdict in report.verdicts:
+        if wrong_only and verdict.status != "wrong":
+            continue
+        if verdict.where.question != question:
+            question = verdict.where.question
+            if question:
+                console.print(Text(say(lang, f"问题 {question}", f"Question {question}"), style="bold"))
+        _show_verdict(console, verdict, lang)
+    console.print(_count(report, path, lang), soft_wrap=True)
+
+
+def _show_verdict(console: Console, verdict: Verdict, lang: str) -> None:
+    mark, style = MARKS[verdict.status]
+    place = ", ".join(str(line) for line in (verdict.where.line, *verdict.lines))
+    line = say(lang, f"第 {place.replace(', ', '、')} 行", f"line {place}")
+    head = Text(f"{mark} ", style=style)
+    head.append(f"{line}  {say(lang, *KIND_WORDS[verdict.kind])}", style="bold" if verdict.status == "wrong" else "")
+    notes, basis = ([say(lang, *pair) for pair in pairs] for pairs in (verdict.notes, verdict.basis))
+    if verdict.status != "wrong":
+        said = clean(verdict.claim if verdict.kind not in QUOTED else verdict.where.quote[:SHORT_QUOTE])
+        _print(console, head, say(lang, "；", "; ").join([said, *basis, *notes]), "dim", INDENT)
+        return
+    _print(console, head, clean(verdict.claim) if verdict.kind not in QUOTED else "", "", INDENT)
+    _labelled(console, say(lang, "原文", "says"), clean(verdict.where.quote), "red", lang)
+    for answer in verdict.right:
+        label = say(lang, *answer.label)
+        numbers = _numbers(verdict, answer)
+        under = say(lang, f"（{label}）", f" ({label})") if label else ""
+        _labelled(console, say(lang, "应为", "right"), numbers + under, "green", lang)
+    for formula in verdict.formulas:
+        _labelled(console, say(lang, "算式", "worked"), formula, "", lang)
+    for note in notes:
+        _labelled(console, say(lang, "说明", "why"), note, "", lang)
+    if basis:
+        _labelled(console, say(lang, "依据", "with"), say(lang, "；", "; ").join(basis), "", lang)
+
+
+def _numbers(verdict: Verdict, answer: Answer) -> str:
+    if verdict.kind == "share":
+        return f"{100 * answer.rows[0][0]:.1f}%"
+    shown = show_rows(answer.rows)
+    return shown.strip("[]") if len(answer.rows[0]) == 1 else shown
+
+
+def _labelled(console: Console, label: str, text: str, style: str, lang: str) -> None:
+    prefix = " " * INDENT + padded(label, 6 if lang == "zh" else 8, right=False)
+    _print(console, Text(prefix, style="dim"), text, style, cell_len(prefix))
+
+
+def _print(console: Console, head: Text, text: str, style: str, indent: int) -> None:
+    """The head and then the text, its further lines indented."""
+    if text:
+        head = head + Text("" if head.plain.endswith(" ") else "  ")
+    room = console.width - 1
+    first, *rest = wrapped(text, room - head.cell_len) if head.cell_len + MIN_ROOM < room else ["", text]
+    if rest:
+        rest = wrapped(" ".join(rest) if not first else text[len(first) :].lstrip(), room - indent)
+    console.print(head + Text(first, style=style), soft_wrap=True)
+    for line in rest:
+        console.print(Text(" " * indent + line, style=style), soft_wrap=True)
+
+
+def clean(text: str) -> str:
+    """A stranger's text without control characters, and not endless."""
+    text = text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE] + " …"
+    return "".join(c if c.isprintable() else " " for c in text)
+
+
+def _count(report: Report, path: Path, lang: str) -> Text:
+    right, wrong, unknown = (len(report.of(status)) for status in ("right", "wrong", "unknown"))
+    if not right + wrong + unknown:
+        return Text(say(lang, f"{path}：没有可核对的数。", f"{path}: no numbers to check."))
+    zh = f"{path}：{wrong} 处错误，{right} 处正确，{unknown} 处无法核对。"
+    en = f"{path}: {wrong} wrong, {right} right, {unknown} that cannot be checked."
+    return Text(say(lang, zh, en), style="bold red" if wrong else "bold green")

@@ -1,0 +1,116 @@
+"""What a text says in numbers: lists (Series), single numbers with an index (Scalar), settings, and sums (Equation)."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from mingce.explain.claims.chains import Chain
+from mingce.explain.claims.expressions import Number
+
+Row = tuple[Number | None, ...]
+
+
+@dataclass(frozen=True)
+class Where:
+    """Where something is said. `quote` is the file's own line; `doubtful` if the text itself calls it a wrong example,
+    `supposed` if it says "if" without giving settings."""
+
+    question: int
+    by_user: bool | None
+    section: int
+    line: int
+    quote: str
+    heading: str = ""
+    doubtful: bool = False
+    supposed: bool = False
+
+
+@dataclass(frozen=True)
+class Series:
+    """A list of numbers of one kind, one row a response. `gap`: where the dots stand in its only row.
+
+    `maybe` are other kinds that its label names. `variant` if the text gives it beside another of its kind, or with
+    inputs that it does not name: such a list can be found right but not wrong. `source` is the list that an arrow turns
+    into this one; `worked` are the lists in front of it in the same chain; `places` is where each number stands, if not
+    all in one line.
+    """
+
+    kind: str
+    rows: tuple[Row, ...]
+    where: Where
+    gap: int | None = None
+    settings: tuple[tuple[str, float], ...] = ()
+    monte_carlo: bool = False
+    maybe: tuple[str, ...] = ()
+    variant: bool = False
+    source: Row | None = None
+    worked: tuple[Row, ...] = ()
+    places: tuple[Where, ...] = ()
+
+    @property
+    def width(self) -> int:
+        return len(self.rows[0])
+
+    @property
+    def whole(self) -> bool:
+        """True if no number is missing."""
+        return self.gap is None and all(number is not None for row in self.rows for number in row)
+
+    @property
+    def values(self) -> tuple[tuple[float, ...], ...]:
+        """The numbers of a whole series."""
+        return tuple(tuple(number.value for number in row if number is not None) for row in self.rows)
+
+
+@dataclass(frozen=True)
+class Scalar:
+    """One number of a column, by its index as written; `from_zero` if the index is code's."""
+
+    kind: str
+    index: int
+    number: Number
+    where: Where
+    from_zero: bool = False
+    settings: tuple[tuple[str, float], ...] = ()
+    monte_carlo: bool = False
+    chain: Chain | None = None
+
+
+@dataclass(frozen=True)
+class Setting:
+    """γ, λ or β as the text states it. `implied` if a formula says it, as A_t = δ_t says λ = 0."""
+
+    name: str
+    value: float
+    where: Where
+    implied: bool = False
+
+
+@dataclass(frozen=True)
+class Equation:
+    """A chain with numbers in it that is about no column's index: plain arithmetic, a mean, a deviation."""
+
+    chain: Chain
+    where: Where
+    statistic: str | None = None
+
+
+@dataclass(frozen=True)
+class Constant:
+    """One number said to hold for every token, as "每步 KL 均约为 0.1"."""
+
+    kind: str
+    number: Number
+    where: Where
+
+
+@dataclass(frozen=True)
+class Share:
+    """ "token 3: +0.33 (90% of the last reward)"."""
+
+    index: int
+    percent: Number
+    where: Where
+
+
+Fact = Series | Scalar | Setting | Equation | Constant | Share
