@@ -1,6 +1,6 @@
 """What Ray and sharding cost: the same step by local with two threads and by ray with two ranks of one thread each.
 
-    python bench/ray_overhead.py [--steps 8] [ray.reshard=yes …]
+    python bench/ray_overhead.py [--steps 8] [ray.reshard=always …]
 
 A model of five million parameters with random weights, on the embedded task. Steps of both engines alternate in one
 run, so that whatever else the machine does falls on both; start-up is apart.
@@ -83,7 +83,7 @@ def step(roles: local.Roles, config: Config, number: int, clock: Clock) -> list[
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=yes")
+    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=always")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as directory:
         size = make_model(Path(directory))

@@ -232,6 +232,10 @@ class KeepConfig:
     )
 
 
+LARGE = 1_000_000_000
+"""Parameters from which on ray.reshard=auto gives gathered weights back."""
+
+
 @dataclass
 class RayConfig:
     """engine=ray: the roles as groups of processes, models sharded over each group (docs/cluster.md)."""
@@ -256,8 +260,8 @@ class RayConfig:
     )
     reshard: str = _set(
         "auto",
-        "give gathered weights back after every use (less memory, more traffic): yes, no, auto (yes from 1 B parameters on)",
-        "用完即释放拼齐的权重（省内存，多通信）：yes、no、auto（10 亿参数起为 yes）",
+        "give gathered weights back after every use (less memory, more traffic): always, never, auto (from 1 B parameters on)",
+        "用完即释放拼齐的权重（省内存，多通信）：always、never、auto（10 亿参数起释放）",
     )
     mixed_precision: str = _set(
         "none",
@@ -276,6 +280,10 @@ class RayConfig:
     max_restarts: int = _set(
         3, "how often lost processes are replaced before the run gives up", "进程丢失后最多重启几次"
     )
+
+    def reshards(self, parameters: int) -> bool:
+        """Whether a model of so many parameters gives gathered weights back after every use."""
+        return self.reshard == "always" or (self.reshard == "auto" and parameters >= LARGE)
 
 
 @dataclass
@@ -298,7 +306,7 @@ class Config:
     samples_per_prompt: int = _set(4, "responses drawn for each", "每个提示采样多少条")
     minibatch_rollouts: int = _set(128, "rollouts an optimizer step", "每次优化器更新用多少条回答")
     micro_batch_tokens: int = _set(
-        8192,
+        2048,
         "tokens (padding counted) a forward pass; changes speed and memory, not results",
         "一次前向多少 token（含填充）；只影响速度与内存",
     )
@@ -338,6 +346,13 @@ def settings(section: Any = Config, prefix: str = "") -> Iterator[tuple[str, Fie
 
 def read_config(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """Defaults, then the recipe, then the overrides; checked as a whole."""
+    config = merged_config(recipe, overrides)
+    check_config(config)
+    return config
+
+
+def merged_config(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
+    """The same, its names and types checked and nothing more, which needs no torch."""
     from omegaconf import OmegaConf
     from omegaconf.errors import OmegaConfBaseException
 
@@ -357,7 +372,6 @@ def read_config(recipe: str | Path | None = None, overrides: Sequence[str] = ())
         key = str(getattr(error, "full_key", "") or "a setting")
         raise SettingError(f"{key}: {str(error).splitlines()[0]}.") from error
     assert isinstance(config, Config)
-    check_config(config)
     return config
 
 
@@ -424,12 +438,12 @@ def check_config(config: Config) -> None:
     choices = {
         "lang": (config.lang, ("zh", "en")),
         "engine": (config.engine, ("local", "ray")),
-        "ray.reshard": (config.ray.reshard, ("auto", "yes", "no")),
+        "ray.reshard": (config.ray.reshard, ("auto", "always", "never")),
         "ray.mixed_precision": (config.ray.mixed_precision, ("none", "bfloat16", "float16")),
         "estimator": (config.estimator, tuple(ESTIMATORS)),
         "data.overlong": (config.data.overlong, ("filter", "cut", "error")),
         "credit.truncation": (config.credit.truncation, TRUNCATION),
-        "credit.whiten": (config.credit.whiten, ("auto", "yes", "no")),
+        "credit.whiten": (config.credit.whiten, ("auto", "always", "never")),
         "kl.estimator": (config.kl.estimator.removesuffix("+"), KL_PENALTIES),
         "kl.loss_estimator": (config.kl.loss_estimator.removesuffix("+"), KL_PENALTIES),
         "actor.loss": (config.actor.loss, ("ppo", "cpi")),

@@ -17,6 +17,7 @@ from mingce.audit.wording import unfilled
 from mingce.columns import COLUMNS, SETTINGS, Column
 from mingce.config import settings
 from mingce.metrics import MEASURED, METRICS
+from mingce.plan.page import refreshed
 
 ROOT = Path(__file__).resolve().parent.parent
 
@@ -230,7 +231,18 @@ def _fault(fault: Fault) -> list[str]:
     return [*lines, english, "", chinese.replace("。 ", "。"), ""]
 
 
-PAGES = {"audit.md": audit_page, "columns.md": columns_page, "config.md": config_page, "metrics.md": metrics_page}
+def scaling_page() -> str:
+    """Written by hand around tables that `mingce plan` makes."""
+    return refreshed((ROOT / "docs" / "scaling.md").read_text(encoding="utf-8"))
+
+
+PAGES = {
+    "audit.md": audit_page,
+    "columns.md": columns_page,
+    "config.md": config_page,
+    "metrics.md": metrics_page,
+    "scaling.md": scaling_page,
+}
 
 
 def main() -> None:

@@ -170,7 +170,7 @@ def test_a_person_s_mistakes_are_one_sentence() -> None:
     "settings",
     [
         ("ray.critic_ranks=1", "ray.reference_ranks=1", "ray.reward_ranks=1"),
-        ("ray.reshard=yes",),
+        ("ray.reshard=always",),
         ("ray.activation_checkpointing=true",),
         ("model.lora.rank=4", "ray.reference_ranks=1"),
         ("actor.stop_kl=0.0001", "kl.loss_coef=0.1", "kl.reward_coef=0", "actor.entropy_coef=0.01"),

@@ -34,14 +34,10 @@ from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plai
 from mingce.models.lora import base_causal_lm
 from mingce.models.value_head import ValueModel
 
-LARGE = 1_000_000_000
-"""Parameters from which on memory counts for more than traffic."""
-
 
 def reshards(model: nn.Module, config: RayConfig) -> bool:
     """Whether gathered weights are given back after every use."""
-    size = sum(p.numel() for p in model.parameters())
-    return config.reshard == "yes" or (config.reshard == "auto" and size >= LARGE)
+    return config.reshards(sum(p.numel() for p in model.parameters()))
 
 
 def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:

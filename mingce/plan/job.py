@@ -1,0 +1,193 @@
+"""A recipe as work: how many rows of which length, in which batches, through which models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+from mingce.config import Config, merged_config
+from mingce.errors import SettingError, UnknownNameError
+from mingce.plan import roles
+from mingce.plan.presets import find_shape, model_of_recipe
+from mingce.plan.roles import DTYPES, Precision, RoleModel
+from mingce.plan.units import ceiling
+
+WITH_CRITIC = ("gae", "monte_carlo", "td0", "n_step")
+"""Estimators that read values. mingce.algorithms.advantage knows it too, but imports torch; a test compares them."""
+
+
+@dataclass(frozen=True)
+class Lengths:
+    """Tokens of a prompt and of a response."""
+
+    prompt: int
+    response: int
+
+    @property
+    def row(self) -> int:
+        """Both."""
+        return self.prompt + self.response
+
+
+@dataclass(frozen=True)
+class Learning:
+    """How a model is updated in a step."""
+
+    minibatch_rollouts: int
+    epochs: int
+
+
+@dataclass(frozen=True)
+class Job:
+    """One step's work."""
+
+    prompts: int
+    samples: int
+    longest: Lengths
+    """What memory has to be kept for."""
+    expected: Lengths
+    """What time is spent on, on average."""
+    micro_batch_tokens: int
+    decoded_rows: int
+    """Rows decoded at a time."""
+    actor: RoleModel
+    critic: RoleModel | None
+    reference: RoleModel | None
+    reward: RoleModel | None
+    actor_learning: Learning
+    critic_learning: Learning
+    precision: Precision
+    shares_reference: bool = False
+    """The actor with its adapters off is the reference."""
+    checkpointing: bool = False
+    """Activation checkpointing: a layer keeps only its input and is computed again for the backward pass."""
+    offload: bool = False
+    """Weights, gradients and moments of the sharded models in the host's memory."""
+    reshard: bool = True
+    """Gathered weights are given back after every use, and gradients summed after every micro-batch."""
+    own: tuple[tuple[str, int], ...] = ()
+    """Roles that have ranks to themselves, and how many."""
+
+    @property
+    def rollouts(self) -> int:
+        """Rows of a step."""
+        return self.prompts * self.samples
+
+    @property
+    def sharded(self) -> list[RoleModel]:
+        """The models that are spread over GPUs, the actor first."""
+        return [role for role in (self.actor, self.critic, self.reference) if role is not None]
+
+    def minibatches(self, learning: Learning) -> int:
+        """Optimizer steps of one model in a step."""
+        return learning.epochs * ceiling(self.rollouts, learning.minibatch_rollouts)
+
+    def times(self, factor: float) -> Job:
+        """The same job with batches so many times as large."""
+
+        def larger(learning: Learning) -> Learning:
+            return replace(learning, minibatch_rollouts=max(1, round(learning.minibatch_rollouts * factor)))
+
+        return replace(
+            self,
+            prompts=max(1, round(self.prompts * factor)),
+            actor_learning=larger(self.actor_learning),
+            critic_learning=larger(self.critic_learning),
+        )
+
+
+def read_job(
+    recipe: Path | None,
+    overrides: Sequence[str] = (),
+    *,
+    model: str | None = None,
+    prompt_tokens: int | None = None,
+    response_tokens: int | None = None,
+) -> Job:
+    """The work of a recipe with settings laid over it. `model` (preset, config.json, directory) replaces its model.
+
+    Lengths are the recipe's limits, unless what is expected is told.
+    """
+    config = _read(recipe, overrides)
+    shape = find_shape(model) if model is not None else model_of_recipe(config.model.path, "model.path")
+    lora = config.model.lora
+    needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
+    own = {"critic.path": config.critic.path, "reward.model": config.reward.model}
+    others = {key: shape if path is None else model_of_recipe(path, key) for key, path in own.items()}
+    with_critic = config.estimator in WITH_CRITIC
+    with_reference = needs_reference and not lora.rank
+    pools = {
+        "critic": config.ray.critic_ranks if with_critic else 0,
+        "reference": config.ray.reference_ranks if with_reference else 0,
+    }
+    longest = Lengths(config.data.max_prompt_tokens, config.sampling.max_new_tokens)
+    expected = Lengths(
+        _within("--prompt-tokens", prompt_tokens, "data.max_prompt_tokens", longest.prompt),
+        _within("--response-tokens", response_tokens, "sampling.max_new_tokens", longest.response),
+    )
+    return Job(
+        prompts=config.prompts_per_step,
+        samples=config.samples_per_prompt,
+        longest=longest,
+        expected=expected,
+        micro_batch_tokens=config.micro_batch_tokens,
+        decoded_rows=config.sampling.max_rows,
+        actor=roles.actor(shape, lora.rank, lora.target_modules),
+        critic=roles.critic(others["critic.path"]) if with_critic else None,
+        reference=roles.reference(shape) if with_reference else None,
+        reward=roles.reward_model(others["reward.model"]) if config.reward.model is not None else None,
+        actor_learning=Learning(config.minibatch_rollouts, config.actor.epochs),
+        critic_learning=Learning(config.critic.minibatch_rollouts, config.critic.epochs),
+        precision=_precision(config, shape.dtype),
+        shares_reference=bool(needs_reference and lora.rank),
+        checkpointing=config.ray.activation_checkpointing,
+        offload=config.ray.cpu_offload,
+        reshard=config.ray.reshards(shape.parameters),
+        own=tuple((role, ranks) for role, ranks in pools.items() if ranks),
+    )
+
+
+def _read(recipe: Path | None, overrides: Sequence[str]) -> Config:
+    """The configuration, and that the sizes used here can be; the check of the whole would import torch."""
+    config = merged_config(recipe, overrides)
+    sizes = {
+        "prompts_per_step": config.prompts_per_step,
+        "samples_per_prompt": config.samples_per_prompt,
+        "minibatch_rollouts": config.minibatch_rollouts,
+        "critic.minibatch_rollouts": config.critic.minibatch_rollouts,
+        "micro_batch_tokens": config.micro_batch_tokens,
+        "data.max_prompt_tokens": config.data.max_prompt_tokens,
+        "sampling.max_new_tokens": config.sampling.max_new_tokens,
+        "sampling.max_rows": config.sampling.max_rows,
+        "actor.epochs": config.actor.epochs,
+        "critic.epochs": config.critic.epochs,
+    }
+    counts = {
+        "model.lora.rank": config.model.lora.rank,
+        "ray.critic_ranks": config.ray.critic_ranks,
+        "ray.reference_ranks": config.ray.reference_ranks,
+    }
+    for least, values in ((1, sizes), (0, counts)):
+        for key, number in values.items():
+            if number < least:
+                raise SettingError(f"{key} must be at least {least}, but is {number}.")
+    return config
+
+
+def _within(option: str, asked: int | None, key: str, limit: int) -> int:
+    if asked is None:
+        return limit
+    if not 1 <= asked <= limit:
+        raise SettingError(f"{option} is {asked}, but must lie between 1 and the recipe's {key}, {limit}.")
+    return asked
+
+
+def _precision(config: Config, own: str) -> Precision:
+    """As a run on GPUs would choose: `auto` is what the weights come in."""
+    stored = own if config.model.dtype == "auto" else config.model.dtype
+    mixed = config.ray.mixed_precision
+    for key, dtype in (("model.dtype", stored), ("ray.mixed_precision", stored if mixed == "none" else mixed)):
+        if dtype not in DTYPES:
+            raise UnknownNameError(key, dtype, DTYPES)
+    return Precision(DTYPES[stored], DTYPES[stored if mixed == "none" else mixed])
