@@ -226,6 +226,17 @@ def test_one_outlier_decides_nothing() -> None:
     assert not named(dump)
 
 
+def test_two_surprises_of_a_nearly_certain_policy_are_no_shift() -> None:
+    dump = toy(5)
+    mask = dump.mask
+    old = np.where(mask, -1e-3, 0.0)
+    entropy = np.where(mask, 4e-3, 0.0)
+    rows = np.flatnonzero(mask[:, 3] & mask[:, 4])[:2]
+    old[rows, 4], entropy[rows, 3] = (-10.0, -11.1), (0.99, 0.83)  # surprised one token after it was uncertain
+    dump.columns.update(old_log_probs=old, rollout_log_probs=old.copy(), entropy=entropy)
+    assert "shifted-log-probs" not in [finding.fault.code for finding in findings(dump)]
+
+
 def test_the_shift_is_told_with_its_size_and_column() -> None:
     (finding,) = named(shift(OLD, 1)(0))
     assert (finding.column, finding.values["shift"]) == (OLD, 1)

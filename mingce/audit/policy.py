@@ -21,6 +21,7 @@ from mingce.audit.updates import blame, comparable, only, padding
 QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
 TAIL = 0.05  # so is it when this share of the ratios lies outside [0.9, 1.1]
 MOST = 200_000  # tokens that a regression reads
+CARRIERS = 30  # numbers that must carry the variance before a correlation says anything
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -317,7 +318,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         moved, both = shifted(h, use, shift)
         there = correlation(-old, moved, both)
         apart = (np.arctanh(min(there, 0.999)) - np.arctanh(min(max(here, -0.999), 0.999))) * np.sqrt(both.sum() / 2)
-        if there > 0.3 and there > here + 0.2 and apart > 2 * SURE:
+        many = min(_carriers(old[both]), _carriers(moved[both])) >= CARRIERS
+        if many and there > 0.3 and there > here + 0.2 and apart > 2 * SURE:
             blame(e, "old_log_probs")
             values = {"column": "old_log_probs", "other": "entropy", "before": here, "after": there, "shift": -shift}
             yield Finding(SHIFTED, "old_log_probs", values)
@@ -350,6 +352,12 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         classes = _sharper(e)
     values |= {"side_zh": sides[0], "side": sides[1]}
     yield Finding(OFF_POLICY, "old_log_probs", values, classes=classes)
+
+
+def _carriers(x: Floats) -> float:
+    """How many numbers carry the variance: a nearly certain policy has thousands of tokens and two surprises."""
+    squares = (x - x.mean()) ** 2
+    return float(squares.sum() ** 2 / max((squares**2).sum(), 1e-300))
 
 
 def _sharper(e: Evidence) -> tuple[int, ...]:
