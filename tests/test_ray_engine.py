@@ -16,6 +16,7 @@ from mingce.config import Config, as_values, read_config
 from mingce.engine import local
 from mingce.engine import ray as far_away
 from mingce.engine.cluster import _found, _join
+from mingce.engine.rank import Rank
 from mingce.errors import ClusterError, SettingError
 from mingce.ledger import Ledger
 from mingce.models.value_head import ValueModel
@@ -163,6 +164,13 @@ def test_a_person_s_mistakes_are_one_sentence() -> None:
         far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", "ray.cpu_offload=true"]))
     with pytest.raises(ClusterError, match="GPUs"):
         far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", "model.device=cuda"]))
+
+
+def test_another_version_on_a_rank_is_one_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    here = Rank.versions() | {"torch": "1.0.0"}
+    monkeypatch.setattr(Rank, "versions", staticmethod(lambda: here))  # in this process; the rank has its own
+    with pytest.raises(ClusterError, match=r"^rank 0 runs torch \S+ and this process 1\.0\.0; install the same[^\n]+$"):
+        far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", "ray.ranks=1"]))
 
 
 @pytest.mark.slow
