@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import sys
 from pathlib import Path
 from typing import Annotated
@@ -390,18 +389,6 @@ def columns(
     console.print(f"\n{sentence}\n\n{paragraph}", highlight=False)
 
 
-def _numbers(option: str, text: str) -> list[float]:
-    """Numbers separated by commas or spaces."""
-    try:
-        numbers = [float(part) for part in text.replace(",", " ").split()]
-    except ValueError as error:
-        raise SettingError(f"--{option} must be numbers separated by commas: {error}.") from None
-    for place, number in enumerate(numbers):
-        if not math.isfinite(number):
-            raise SettingError(f"--{option} has {number} for token {place}; give finite numbers.")
-    return numbers
-
-
 @app.command(epilog='Example: mingce credit --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95')
 def credit(
     rewards: Annotated[str, typer.Option(help="one number a token, separated by commas")],
@@ -413,14 +400,15 @@ def credit(
     """TD errors, advantages and returns of a row of your own, with the numbers put into the formulae."""
     from mingce.account import account_table
     from mingce.algorithms import reference
+    from mingce.commands.typed import numbers
 
-    r, v = _numbers("rewards", rewards), _numbers("values", values)
+    r, v = numbers("rewards", rewards), numbers("values", values)
     if len(r) != len(v):
         raise SettingError(f"--rewards has {len(r)} numbers and --values {len(v)}; give one of each a token.")
     for name, value in (("gamma", gamma), ("lam", lam)):
         if not 0 <= value <= 1:
             raise SettingError(f"--{name} must lie between 0 and 1, but is {value}.")
-    (after,) = _numbers("after", str(after))
+    (after,) = numbers("after", str(after))
     account = reference.gae([r], [v], [[1] * len(r)], gamma, lam, [after])
     a, d = account.advantages[0], account.deltas[0]
     shown = {"rewards": r, "values": v, "deltas": d, "advantages": a, "returns": account.returns[0]}

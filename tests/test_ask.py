@@ -406,3 +406,9 @@ def test_it_starts_without_torch_and_reads_a_pipe(tmp_path: Path) -> None:
     assert done.stdout.count("## 优势的白化") == 2
     (log,) = (tmp_path / "codex_dialogue").iterdir()
     assert len(dialogue.read(log).rounds) == 2
+
+
+@pytest.mark.parametrize("text", ["0, x, 1", "0, nan, 1", ""])
+def test_numbers_of_an_option_that_are_none_are_one_sentence(text: str) -> None:
+    with pytest.raises(SettingError, match=r"^--rewards [^\n]+$"):
+        ask(Console(file=io.StringIO()), ["什么是自举？"], numbers={"rewards": text, "values": "0.1, 0.2, 0.3"})

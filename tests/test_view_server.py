@@ -25,7 +25,7 @@ from rich.console import Console
 
 import mingce
 from mingce import start
-from mingce.errors import MingceError, SettingError
+from mingce.errors import MingceError, RunError, SettingError
 from mingce.explain.account import account, shown, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, sections
 from mingce.run import Run
@@ -620,6 +620,12 @@ def test_the_built_page_can_be_exported(api: Api, runs: Path) -> None:
     page = export_page(chosen_answers(Api(Library([runs / "ragged"])), None, 2))
     assert "/static/" not in re.sub(r'<script type="application/json".*?</script>', "", page, flags=re.DOTALL)
     assert set(data_of(page)["/api/export"]["steps"]) == {1, 2}
+
+
+def test_a_damaged_dump_is_not_exported(tmp_path: Path) -> None:
+    (tmp_path / "cut.parquet").write_bytes(b"PAR1" + bytes(100))
+    with pytest.raises(RunError, match=r"nothing of cut.parquet can be exported: [^\n]*cut[^\n]*$"):
+        chosen_answers(Api(Library([tmp_path / "cut.parquet"])), None, 4)
 
 
 def test_an_export_wants_one_run_and_steps_that_are_there(api: Api, runs: Path) -> None:

@@ -6,11 +6,8 @@ dialogue is written after every round, word for word as it was shown.
 
 from __future__ import annotations
 
-import contextlib
-import io
 import re
-import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -18,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from mingce.commands import typed
 from mingce.errors import MingceError, RunError, SettingError, UnknownNameError
 from mingce.explain import dialogue, example
 from mingce.explain.account_texts import LEVELS
@@ -26,7 +24,6 @@ from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
 from mingce.explain.example import Rollout
-from mingce.explain.request import numbers as numbers_of
 from mingce.lang import say
 from mingce.watch.text import MUTED
 
@@ -73,7 +70,7 @@ def ask(
         talk.hear(question)
         return
     talk.greet()
-    for line in _typed(console) if lines is None else lines:
+    for line in typed.lines(console) if lines is None else lines:
         if not talk.hear(line.rstrip("\n")):
             break
     talk.leave()
@@ -94,14 +91,14 @@ def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
 
 def _example(
     place: Path | None,
-    typed: Mapping[str, str | None],
+    given: Mapping[str, str | None],
     settings: Mapping[str, Any],
     after: float | None,
     step: int | None,
     row: int | None,
     mapping: Path | None,
 ) -> Rollout:
-    columns = {name: numbers_of(text) for name, text in typed.items() if text is not None}
+    columns = {name: typed.numbers(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
     chosen = {name: value for name, value in settings.items() if value is not None}
     if place is not None:
         if columns:
@@ -217,23 +214,3 @@ class Talk:
         """Beside the dialogue, on stderr when the answers are piped on."""
         console = self.console if self.console.is_terminal else Console(stderr=True)
         console.print(Text(say(self.lang, zh, en), style=MUTED), soft_wrap=True)
-
-
-def _typed(console: Console) -> Iterator[str]:
-    """Lines from the keyboard, with editing and history, or from a pipe."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="replace")
-    if not sys.stdin.isatty():
-        with contextlib.suppress(KeyboardInterrupt):
-            for line in sys.stdin:
-                console.print(Text(f"> {line.rstrip()}"), soft_wrap=True)
-                yield line
-        return
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401
-    while True:
-        try:
-            yield input("> ")
-        except (EOFError, KeyboardInterrupt):
-            console.print()
-            return

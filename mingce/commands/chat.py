@@ -5,10 +5,7 @@ Lines come from the keyboard or from a pipe. The colour of token t is V(s_t), wh
 
 from __future__ import annotations
 
-import contextlib
-import io
-import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -16,6 +13,7 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from mingce.commands import typed
 from mingce.commands.opening import Opened, open_policy
 from mingce.commands.spoken import Scale, Spoken, account, coloured, token_strings
 from mingce.commands.targets import Step, is_run
@@ -99,7 +97,7 @@ def run(
     )
     chat = Chat(console, opened)
     chat.greet()
-    for line in typed(console) if lines is None else lines:
+    for line in typed.lines(console) if lines is None else lines:
         if not chat.hear(line.strip()):
             break
 
@@ -233,30 +231,3 @@ class Chat:
 
     def _say(self, sentence: str, style: str = "bright_black") -> None:
         self.console.print(Text(sentence, style=style), soft_wrap=True)
-
-
-def typed(console: Console) -> Iterator[str]:
-    """Lines from the keyboard, with editing and history; or from a pipe, shown as if they had been typed."""
-    if isinstance(sys.stdin, io.TextIOWrapper):
-        sys.stdin.reconfigure(errors="strict")  # no half characters for the tokenizer
-    try:
-        yield from _from_keyboard(console) if sys.stdin.isatty() else _from_pipe(console)
-    except UnicodeDecodeError:
-        raise SettingError("the input is not text in UTF-8; convert it first.") from None
-
-
-def _from_keyboard(console: Console) -> Iterator[str]:
-    with contextlib.suppress(ImportError):
-        import readline  # noqa: F401
-    while True:
-        try:
-            yield input("> ")
-        except (EOFError, KeyboardInterrupt):
-            console.print()
-            return
-
-
-def _from_pipe(console: Console) -> Iterator[str]:
-    for line in sys.stdin:
-        console.print(Text(f"> {line.rstrip()}"), soft_wrap=True)
-        yield line

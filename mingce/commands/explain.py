@@ -15,6 +15,7 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from mingce.commands.typed import numbers as numbers_of
 from mingce.errors import RunError, SettingError, UnknownNameError
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
@@ -167,7 +168,7 @@ def _recorded(
 def _typed(
     given: Mapping[str, str], settings: Mapping[str, Any], tokens: str | None, after: float, lang: str
 ) -> tuple[Rollout, list[str]]:
-    columns = {name: _numbers(name, text) for name, text in given.items()}
+    columns = {name: numbers_of(name.replace("_", "-"), text) for name, text in given.items()}
     about = example.typed(columns, tokens=tokens.split() if tokens else None, after=after, **settings)
     notes = []
     if "ratio" in about["columns"] and "new_log_probs" not in columns:
@@ -187,17 +188,6 @@ def _first_update(lang: str) -> str:
 
 def _one_row(lang: str) -> str:
     return say(lang, "白化把这一条回答当作整批", "the whitening takes this one response for the whole batch")
-
-
-def _numbers(name: str, text: str) -> list[float]:
-    option = f"--{name.replace('_', '-')}"
-    try:
-        found = [float(part.replace("−", "-")) for part in text.replace(",", " ").replace("，", " ").split()]
-    except ValueError as error:
-        raise SettingError(f"{option} must be numbers separated by commas or spaces: {error}.") from None
-    if not found:
-        raise SettingError(f"{option} has no numbers; give one a token.")
-    return found
 
 
 # ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────

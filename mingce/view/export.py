@@ -49,6 +49,8 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
     (source,) = sources
     run = api.run(source.id)
     there = run["ledger_steps"]
+    if not there and not run["steps"]:
+        raise RunError(f"nothing of {source.name} can be exported: {run['message'] or 'it has no step yet'}")
     if steps is None:
         steps = sorted({there[0], there[len(there) // 2], there[-1]})[:STEPS] if there else []
     for step in steps:

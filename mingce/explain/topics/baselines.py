@@ -8,7 +8,8 @@ from typing import Any, NamedTuple
 from mingce.algorithms import reference
 from mingce.explain.example import EPSILON, Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
-from mingce.explain.topics.credit import credit_numbers, equation, place_of, plain, rows_of, same, sides, token_of
+from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
+from mingce.explain.topics.credit import credit_numbers, place_of, same, sides
 
 
 class _Whitening(NamedTuple):

@@ -9,8 +9,9 @@ from mingce.algorithms import reference
 from mingce.explain.account import shown
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.critic import target_parts, weights_in_advantage
-from mingce.explain.topics.states import Walk, equation, exact, shortened, step, text_at, walk
+from mingce.explain.topics.states import Walk, step, walk
 
 _STEPS_SHOWN = 6
 
@@ -23,7 +24,7 @@ def _n_step_targets(w: Walk, k: int) -> list[tuple[float, float]]:
     for j in range(k, len(w.slots)):
         total += discount * w.rewards[j]
         discount *= w.gamma
-        found.append((exact(total), exact(discount * w.following(w.values, j, w.after))))
+        found.append((plain(total), plain(discount * w.following(w.values, j, w.after))))
     return found
 
 
@@ -38,10 +39,10 @@ def _bootstrap_numbers(rollout: Rollout, t: int) -> Values:
     reward_part, value_part = target_parts(w, k)
     weights = _mixture_weights(w.lam, len(targets))
     v |= {
-        "td_target": exact(w.credit(lam=0.0).returns[0][k]), "mc_target": exact(w.credit(lam=1.0).returns[0][k]),
-        "guess": exact(w.gamma * v["next_value"]), "reward_part": reward_part, "value_part": value_part,
-        "mixture": exact(math.fsum(x * sum(target) for x, target in zip(weights, targets, strict=True))),
-        "targets": listed([exact(sum(target)) for target in targets]), "weights": listed([exact(x) for x in weights]),
+        "td_target": plain(w.credit(lam=0.0).returns[0][k]), "mc_target": plain(w.credit(lam=1.0).returns[0][k]),
+        "guess": plain(w.gamma * v["next_value"]), "reward_part": reward_part, "value_part": value_part,
+        "mixture": plain(math.fsum(x * sum(target) for x, target in zip(weights, targets, strict=True))),
+        "targets": listed([plain(sum(target)) for target in targets]), "weights": listed([plain(x) for x in weights]),
         "count_targets": len(targets),
     }  # fmt: skip
     v["td_equation"] = equation("{reward} + {gamma}·{next_value} = {td_target}", v)
@@ -57,7 +58,7 @@ def _bootstrap_grid(rollout: Rollout, t: int) -> Grid:
     targets = _n_step_targets(w, k)
     weights = _mixture_weights(w.lam, len(targets))
     rows: list[tuple[Any, ...]] = [
-        (n + 1, rewards, guess, exact(rewards + guess), exact(weight))
+        (n + 1, rewards, guess, plain(rewards + guess), plain(weight))
         for n, ((rewards, guess), weight) in enumerate(zip(targets, weights, strict=True))
     ]
     if len(rows) > _STEPS_SHOWN + 1:
@@ -69,7 +70,7 @@ def _bootstrap_grid(rollout: Rollout, t: int) -> Grid:
         ("n 步目标", "n-step target"),
         ("在 R_t 中的权重", "weight in R_t"),
     )
-    return Grid(headings, (*rows, ("Σ", "", "", exact(w.credit().returns[0][k]), exact(math.fsum(weights)))))
+    return Grid(headings, (*rows, ("Σ", "", "", plain(w.credit().returns[0][k]), plain(math.fsum(weights)))))
 
 
 _BOOTSTRAP = Topic(
@@ -163,7 +164,7 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
     inside = k + 1 < len(w.slots)
 
     def change(name: str, j: int) -> float:
-        return exact(getattr(after, name)[0][j] - getattr(before, name)[0][j])
+        return plain(getattr(after, name)[0][j] - getattr(before, name)[0][j])
 
     v |= {
         "change_delta": change("deltas", k), "change_advantage": change("advantages", k),
@@ -171,16 +172,16 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
         "change_next_delta": change("deltas", k + 1) if inside else 0.0,
         "change_next_advantage": change("advantages", k + 1) if inside else 0.0,
         "change_next_return": change("returns", k + 1) if inside else 0.0,
-        "weights": listed([exact(x) for _, x in weights_in_advantage(w, k)[1:]] + [exact(w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k))]),
-        "one_minus_lam": 1 - w.lam, "one_step": exact(w.credit(lam=0.0).advantages[0][k]),
-        "all_steps": exact(w.credit(lam=1.0).advantages[0][k]),
+        "weights": listed([plain(x) for _, x in weights_in_advantage(w, k)[1:]] + [plain(w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k))]),
+        "one_minus_lam": 1 - w.lam, "one_step": plain(w.credit(lam=0.0).advantages[0][k]),
+        "all_steps": plain(w.credit(lam=1.0).advantages[0][k]),
     }  # fmt: skip
     v["weight_equation"] = (
         equation("{gamma}·{one_minus_lam} = {change_advantage}", v)
         if inside
         else equation("{gamma} = {change_advantage}", v)
     )
-    upcoming = text_at(rollout, w.slots[k + 1]) if inside else ""
+    upcoming = token_of(rollout, w.slots[k + 1]) if inside else ""
     v["nudge_zh"] = f"轮到“{upcoming}”之前的估计" if inside else "最后一个 token 之后的价值"
     v["nudge_en"] = f"the estimate before “{upcoming}”" if inside else "the value after the last token"
     delta, advantage, target = (shown(v[f"change_next_{name}"]) for name in ("delta", "advantage", "return"))
@@ -207,9 +208,9 @@ def _nudge_grid(rollout: Rollout, t: int) -> Grid:
     before, after = w.credit(), _nudged(w, k)
 
     def row(j: int) -> tuple[Any, ...]:
-        changes = (exact(new[0][j] - old[0][j]) for new, old in zip(after, before, strict=True))
+        changes = (plain(new[0][j] - old[0][j]) for new, old in zip(after, before, strict=True))
         advantage, delta, target = changes
-        return (text_at(rollout, w.slots[j]), delta, advantage, target)
+        return (token_of(rollout, w.slots[j]), delta, advantage, target)
 
     state = w.slots[k + 1] if k + 1 < len(w.slots) else w.slots[k] + 1
     headings = (
@@ -218,7 +219,7 @@ def _nudge_grid(rollout: Rollout, t: int) -> Grid:
         ("A 变化", "A changes by"),
         ("R 变化", "R changes by"),
     )
-    return Grid(headings, shortened(len(w.slots), row))
+    return Grid(headings, rows_of(len(w.slots), row))
 
 
 _BOOTSTRAP_DELTA = Topic(

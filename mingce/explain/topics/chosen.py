@@ -1,12 +1,18 @@
-"""Columns of a rollout as the topics of the policy need them: one number a chosen token, None in the holes."""
+"""What several topics need of a rollout: columns over the chosen tokens, texts, equations, rows of a table."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from typing import Any
 
 from mingce.algorithms import reference
+from mingce.explain.account import substituted
 from mingce.explain.example import Rollout
+from mingce.explain.topic import Values
+
+TINY = 1e-12
+MOST_ROWS, HEAD, TAIL = 16, 8, 4
 
 
 def each(rollout: Rollout, make: Callable[[int], float]) -> list[float | None]:
@@ -30,3 +36,27 @@ def log_probs(rollout: Rollout) -> tuple[list[float], list[float]]:
 def chosen_slots(rollout: Rollout) -> list[int]:
     """The chosen ones."""
     return reference.chosen(rollout["columns"]["response_mask"])
+
+
+def token_of(rollout: Rollout, t: int) -> str:
+    """The token's text as the account shows it: the pieces of one character all read as that character."""
+    glyph = rollout["tokens"][t]["glyph"]
+    return "".join(token["text"] for token in rollout["tokens"] if token["glyph"] == glyph).replace("\n", "↵")
+
+
+def plain(x: float) -> float:
+    """Without what rounding leaves of 0."""
+    return 0.0 if abs(x) < TINY else x
+
+
+def equation(template: str, values: Values) -> str:
+    """With its numbers; a negative one after an operator stands in parentheses."""
+    return substituted(template, values, formula=True)
+
+
+def rows_of(count: int, row: Callable[[int], tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
+    """The rows 0 … count − 1 of a table; of a long one only both ends are made."""
+    if count <= MOST_ROWS:
+        return tuple(row(k) for k in range(count))
+    head, tail = [row(k) for k in range(HEAD)], [row(k) for k in range(count - TAIL, count)]
+    return (*head, ("…",) * len(head[0]), *tail)

@@ -3,18 +3,18 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from itertools import accumulate
 from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
 from mingce.explain import simulation
-from mingce.explain.account import shown, substituted
+from mingce.explain.account import shown
 from mingce.explain.account_texts import Pair
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 
-TINY = 1e-12  # what rounding leaves of 0
 MANY = 64
 LAMBDAS = {"monte_carlo": 1.0, "td0": 0.0}  # of the estimators that name their λ by name
 
@@ -55,11 +55,6 @@ def sides(rollout: Rollout) -> Sides:
         slots, gamma, lam, after, of(rewards[0]), critic, [*critic[1:], after], of(credit.deltas[0]),
         of(credit.advantages[0]), of(credit.returns[0]), of(mc.returns[0]), of(mc.advantages[0]),
     )  # fmt: skip
-
-
-def plain(x: float) -> float:
-    """Without what rounding leaves of 0."""
-    return 0.0 if abs(x) < TINY else x
 
 
 def place_of(side: Sides, t: int) -> int:
@@ -108,25 +103,6 @@ def credit_numbers(rollout: Rollout, t: int) -> Values:
         "mc_equation": equation("{mc_return} − {value} = {mc_advantage}", found),
         "step_equation": equation("{delta} + {gamma_lam}·{next_advantage} = {advantage}", found),
     }
-
-
-def equation(template: str, numbers: Values) -> str:
-    """With its numbers; a negative one after an operator stands in parentheses."""
-    return substituted(template, numbers, formula=True)
-
-
-def token_of(rollout: Rollout, t: int) -> str:
-    """The token's text as the account shows it: the pieces of one character all read as that character."""
-    glyph = rollout["tokens"][t]["glyph"]
-    return "".join(token["text"] for token in rollout["tokens"] if token["glyph"] == glyph).replace("\n", "↵")
-
-
-def rows_of(count: int, row: Callable[[int], tuple[Any, ...]]) -> list[tuple[Any, ...]]:
-    """A row for each of `count` chosen tokens; of many only both ends."""
-    if count <= 16:
-        return [row(k) for k in range(count)]
-    rows = [row(k) for k in (*range(8), *range(count - 4, count))]
-    return [*rows[:8], ("…",) * len(rows[0]), *rows[8:]]
 
 
 def same(*symbols: str) -> tuple[Pair, ...]:

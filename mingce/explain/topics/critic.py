@@ -8,7 +8,8 @@ from typing import Any
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values
-from mingce.explain.topics.states import Walk, equation, exact, shortened, spread, step, text_at, walk
+from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
+from mingce.explain.topics.states import Walk, spread, step, walk
 
 _COST = 0.01  # a price a token for rollouts that have no KL worth showing
 _LEAST_COST = 0.001
@@ -48,7 +49,7 @@ def _shape_numbers(rollout: Rollout, t: int) -> Values:
     changes = [b - a for a, b in zip(w.values, w.values[1:], strict=False)]
     v |= {
         "cost": shapes.cost, "stay": shapes.stay, "piece": shapes.piece, "to_go": spread(rollout, w, own),
-        "to_go_here": exact(own[k]), "to_go_next": exact(w.following(own, k, w.after)),
+        "to_go_here": plain(own[k]), "to_go_next": plain(w.following(own, k, w.after)),
         "hope_next": w.following(shapes.hope, k, 1.0), "ups": sum(x > 0 for x in changes),
         "downs": sum(x < 0 for x in changes), "changes": len(changes),
         "cost_from_zh": "取自本例 β·|KL| 的平均" if shapes.own_cost else "随手取的数",
@@ -75,7 +76,7 @@ def _shape_grid(rollout: Rollout, t: int) -> Grid:
 
     def row(k: int) -> tuple[Any, ...]:
         worlds = shapes.costly[k], shapes.hope[k], shapes.sure[k], shapes.dense[k]
-        return (text_at(rollout, w.slots[k]), w.rewards[k], exact(own[k]), w.values[k], *worlds)
+        return (token_of(rollout, w.slots[k]), w.rewards[k], plain(own[k]), w.values[k], *worlds)
 
     headings = (
         ("token", "token"),
@@ -87,7 +88,7 @@ def _shape_grid(rollout: Rollout, t: int) -> Grid:
         ("V*：末尾 1 分，稳拿", "V*: 1 at the end, certain"),
         ("V*：每步都有正奖励", "V*: some on every step"),
     )
-    return Grid(headings, shortened(len(w.slots), row))
+    return Grid(headings, rows_of(len(w.slots), row))
 
 
 _VALUES_SHAPE = Topic(
@@ -182,7 +183,7 @@ _VALUES_SHAPE = Topic(
 def target_parts(w: Walk, k: int, lam: float | None = None) -> tuple[float, float]:
     """R of the k-th token as (what rewards give, what the critic's later values give)."""
     rewards_only = w.credit(values=[0.0] * len(w.values), lam=lam, after=0.0).advantages[0][k]
-    return exact(rewards_only), exact(w.credit(lam=lam).returns[0][k] - rewards_only)
+    return plain(rewards_only), plain(w.credit(lam=lam).returns[0][k] - rewards_only)
 
 
 def _fit_numbers(rollout: Rollout, t: int) -> Values:
@@ -201,10 +202,10 @@ def _fit_numbers(rollout: Rollout, t: int) -> Values:
     mean, spread_ = reference.masked_mean([returns], row), reference.masked_var([returns], row, unbiased=False)
     reward_part, value_part = target_parts(w, w.place(t))
     v |= {
-        "loss_now": exact(loss(0.0)), "loss_half": exact(loss(0.5)), "own_loss": reference.value_term(v["value"], v["return"], v["value"], None).loss,
+        "loss_now": plain(loss(0.0)), "loss_half": plain(loss(0.5)), "own_loss": reference.value_term(v["value"], v["return"], v["value"], None).loss,
         "reward_part": reward_part, "value_part": value_part, "half_value": v["value"] + (v["return"] - v["value"]) / 2,
-        "mean_return": mean, "var_return": exact(spread_), "gap_mean": exact(v["value"] - mean),
-        "square_mean": exact(math.fsum((v["value"] - target) ** 2 for target in returns) / len(returns)),
+        "mean_return": mean, "var_return": plain(spread_), "gap_mean": plain(v["value"] - mean),
+        "square_mean": plain(math.fsum((v["value"] - target) ** 2 for target in returns) / len(returns)),
         "to_go": spread(rollout, w, _to_go(w.rewards, w.gamma, w.after)),
     }  # fmt: skip
     v["target"] = equation("{advantage} + {value} = {return}", v)
@@ -301,7 +302,7 @@ def _td_numbers(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     one, all_ = w.credit(lam=0.0).returns[0][k], w.credit(lam=1.0).returns[0][k]
-    v |= {"td_target": exact(one), "mc_target": exact(all_), "mc_error": exact(all_ - v["value"])}
+    v |= {"td_target": plain(one), "mc_target": plain(all_), "mc_error": plain(all_ - v["value"])}
     v["td_loss"] = reference.value_term(v["value"], one, v["value"], None).loss
     v["lam_loss"] = reference.value_term(v["value"], v["return"], v["value"], None).loss
     v["one_minus_lam"] = 1 - w.lam
@@ -320,9 +321,9 @@ def _td_grid(rollout: Rollout, t: int) -> Grid:
         target = credit.returns[0][k]
         error = credit.advantages[0][k]
         rows.append(
-            (lam, exact(target), exact(error), reference.value_term(w.values[k], target, w.values[k], None).loss)
+            (lam, plain(target), plain(error), reference.value_term(w.values[k], target, w.values[k], None).loss)
         )
-    token = text_at(rollout, w.slots[k])
+    token = token_of(rollout, w.slots[k])
     headings = (
         ("λ", "λ"),
         (f"“{token}”的目标 R_t", f"target R_t of “{token}”"),
@@ -423,16 +424,16 @@ def _contains_numbers(rollout: Rollout, t: int) -> Values:
     own = _to_go(w.rewards, w.gamma, w.after)
     without = [g - r for g, r in zip(own, w.rewards, strict=True)]
     v |= {
-        "first_reward": w.rewards[0], "first_value": w.values[0], "first_to_go": exact(own[0]),
-        "second_to_go": exact(w.following(own, 0, w.after)), "first_without": exact(without[0]),
+        "first_reward": w.rewards[0], "first_value": w.values[0], "first_to_go": plain(own[0]),
+        "second_to_go": plain(w.following(own, 0, w.after)), "first_without": plain(without[0]),
         "to_go": spread(rollout, w, own), "without": spread(rollout, w, without),
         "right_deltas": spread(rollout, w, w.credit(values=own).deltas[0]),
         "wrong_deltas": spread(rollout, w, w.credit(values=without).deltas[0]),
-        "first_delta": exact(w.credit().deltas[0][0]),
+        "first_delta": plain(w.credit().deltas[0][0]),
     }  # fmt: skip
     v["sum"] = equation("{first_reward} + {gamma}·{second_to_go} = {first_to_go}", v)
-    v["to_go_here"] = exact(own[w.place(t)])
-    v["to_go_next"] = exact(w.following(own, w.place(t), w.after))
+    v["to_go_here"] = plain(own[w.place(t)])
+    v["to_go_next"] = plain(w.following(own, w.place(t), w.after))
     v["after_zh"] = f"，外加截断处接上的 {equation('{bootstrap}', v)}" if w.after else ""
     v["after_en"] = f", and {equation('{bootstrap}', v)} for what was cut off" if w.after else ""
     return v
@@ -515,9 +516,9 @@ def _input_numbers(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     reward_part = w.credit(values=[0.0] * len(w.values), after=0.0).advantages[0][k]
-    v |= {"reward_part": exact(reward_part), "value_part": exact(w.credit().advantages[0][k] - reward_part)}
+    v |= {"reward_part": plain(reward_part), "value_part": plain(w.credit().advantages[0][k] - reward_part)}
     one, all_ = w.credit(lam=0.0).advantages[0][k], w.credit(lam=1.0).advantages[0][k]
-    v |= {"one_step": exact(one), "all_steps": exact(all_)}
+    v |= {"one_step": plain(one), "all_steps": plain(all_)}
     v["surprise"] = equation("{reward} + {gamma}·{next_value} − {value} = {delta}", v)
     v["recursion"] = equation("{delta} + {gamma_lam}·{next_advantage} = {advantage}", v)
     v["parts"] = equation("{reward_part} + {value_part} = {advantage}", v)
@@ -538,14 +539,14 @@ def _input_grid(rollout: Rollout, t: int) -> Grid:
 
     def row(j: int) -> tuple[Any, ...]:
         reward, value, (of_reward, of_value) = w.rewards[k + j], w.values[k + j], weights[j]
-        both = exact(of_reward * reward + of_value * value)
-        return (text_at(rollout, w.slots[k + j]), reward, of_reward, value, of_value, both)
+        both = plain(of_reward * reward + of_value * value)
+        return (token_of(rollout, w.slots[k + j]), reward, of_reward, value, of_value, both)
 
-    rows = list(shortened(len(weights), row))
+    rows = list(rows_of(len(weights), row))
     if w.after:
         weight = w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k)
         rows.append(("V(s_T)", "", "", w.after, weight, weight * w.after))
-    rows.append(("Σ", "", "", "", "", exact(w.credit().advantages[0][k])))
+    rows.append(("Σ", "", "", "", "", plain(w.credit().advantages[0][k])))
     slot = w.slots[k]
     headings = (
         ("token", "token"),
@@ -662,12 +663,12 @@ def _clip_numbers(rollout: Rollout, t: int) -> Values:
     v |= {
         "reach": reach, "low": v["value"] - reach, "high": v["value"] + reach, "edge": v["value"] + ahead * reach,
         "new_value": new, "near": min(max(new, v["value"] - reach), v["value"] + reach), "term": term.loss,
-        "far": sum(abs(a) > reach for a in advantages), "target_loss": exact(at_target.loss),
-        "target_gap": exact(abs(v["return"] - v["value"])), "beyond": beyond,
+        "far": sum(abs(a) > reach for a in advantages), "target_loss": plain(at_target.loss),
+        "target_gap": plain(abs(v["return"] - v["value"])), "beyond": beyond,
         "beyond_loss": reference.value_term(beyond, target, v["value"], reach).loss,
-        "plain_square": exact((new - target) ** 2),
+        "plain_square": plain((new - target) ** 2),
     }  # fmt: skip
-    v["near_square"] = exact((v["near"] - target) ** 2)
+    v["near_square"] = plain((v["near"] - target) ** 2)
     v["off_zh"] = "（本例没有开价值裁剪，姑且按这个数演示）" if off else ""
     v["off_en"] = " (the value clip is off here; this number is taken to show it)" if off else ""
     within = v["target_gap"] <= reach
@@ -711,11 +712,11 @@ def _clip_grid(rollout: Rollout, t: int) -> Grid:
             (
                 name,
                 new,
-                exact((new - target) ** 2),
-                exact((near - target) ** 2),
-                exact(term.loss),
+                plain((new - target) ** 2),
+                plain((near - target) ** 2),
+                plain(term.loss),
                 int(term.clipped),
-                0.0 if term.clipped else exact(new - target),
+                0.0 if term.clipped else plain(new - target),
             )
         )
     headings = (

@@ -5,17 +5,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
-from mingce.explain.account import STATE_END, shown, substituted
+from mingce.explain.account import STATE_END, shown
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 
 _LAMBDA = {"monte_carlo": 1.0, "td0": 0.0}  # estimators that are GAE with a λ of their own
-_ROUNDING = 1e-12  # what is left of a difference that is 0
-_ENDS = (10, 4)  # rows kept of a long grid
 
 
 class Walk(NamedTuple):
@@ -71,23 +70,11 @@ def walk(rollout: Rollout) -> Walk:
     )
 
 
-def text_at(rollout: Rollout, slot: int) -> str:
-    """The token in a slot; a piece of a character reads as the whole character."""
-    tokens = rollout["tokens"]
-    glyph = tokens[slot]["glyph"]
-    return "".join(token["text"] for token in tokens if token["glyph"] == glyph).replace("\n", "↵")
-
-
-def exact(x: float) -> float:
-    """Without the rounding noise of a difference that is 0."""
-    return 0.0 if abs(x) < _ROUNDING else x
-
-
 def spread(rollout: Rollout, walk: Walk, numbers: Sequence[float]) -> str:
     """One number a chosen token as a list over all slots, — where the policy did not choose."""
     by_slot = dict(zip(walk.slots, numbers, strict=True))
     length = len(rollout["columns"]["response_mask"])
-    return listed([exact(by_slot[s]) if s in by_slot else None for s in range(length)])
+    return listed([plain(by_slot[s]) if s in by_slot else None for s in range(length)])
 
 
 def step(rollout: Rollout, t: int) -> Values:
@@ -101,16 +88,16 @@ def step(rollout: Rollout, t: int) -> Values:
     following = w.slots[k + 1] if inside else slot + 1
     before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:slot])
     values: Values = {
-        "t": slot, "place": k, "next_t": following, "token": text_at(rollout, slot),
+        "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
         "state_end": before[-STATE_END:].replace("\n", "↵"), "chosen_left": len(w.slots) - k - 1,
-        "first": w.slots[0], "first_token": text_at(rollout, w.slots[0]), "last": last,
-        "last_token": text_at(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
+        "first": w.slots[0], "first_token": token_of(rollout, w.slots[0]), "last": last,
+        "last_token": token_of(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
         "gamma": w.gamma, "lam": w.lam, "gamma_lam": w.gamma * w.lam, "bootstrap": w.after,
-        "reward": w.rewards[k], "value": w.values[k], "delta": exact(deltas[k]),
-        "advantage": exact(advantages[k]), "return": exact(returns[k]),
-        "next_value": w.following(w.values, k, w.after), "next_advantage": exact(w.following(advantages, k, 0.0)),
-        "next_return": exact(w.following(returns, k, w.after)), "last_reward": w.rewards[-1],
-        "last_value": w.values[-1], "last_delta": exact(deltas[-1]), "last_advantage": exact(advantages[-1]),
+        "reward": w.rewards[k], "value": w.values[k], "delta": plain(deltas[k]),
+        "advantage": plain(advantages[k]), "return": plain(returns[k]),
+        "next_value": w.following(w.values, k, w.after), "next_advantage": plain(w.following(advantages, k, 0.0)),
+        "next_return": plain(w.following(returns, k, w.after)), "last_reward": w.rewards[-1],
+        "last_value": w.values[-1], "last_delta": plain(deltas[-1]), "last_advantage": plain(advantages[-1]),
         "rewards": spread(rollout, w, w.rewards), "values": spread(rollout, w, w.values),
         "deltas": spread(rollout, w, deltas), "advantages": spread(rollout, w, advantages),
         "returns": spread(rollout, w, returns),
@@ -120,9 +107,9 @@ def step(rollout: Rollout, t: int) -> Values:
 
 def _spoken_end(rollout: Rollout, walk: Walk, k: int, following: int | None) -> Values:
     """What comes after the token and after the last one, in words."""
-    last, after = text_at(rollout, walk.slots[-1]), shown(walk.after)
+    last, after = token_of(rollout, walk.slots[-1]), shown(walk.after)
     if following is not None:
-        upcoming = text_at(rollout, following)
+        upcoming = token_of(rollout, following)
         then = f"轮到“{upcoming}”之前", f"before “{upcoming}”"
         rest = f"从“{upcoming}”往后的部分", f"what comes from “{upcoming}” on"
     elif walk.after:
@@ -143,20 +130,6 @@ def _spoken_end(rollout: Rollout, walk: Walk, k: int, following: int | None) -> 
     return {f"{name}_{lang}": pair[i] for name, pair in spoken.items() for i, lang in enumerate(("zh", "en"))}
 
 
-def equation(template: str, values: Values) -> str:
-    """An equation with its numbers, negative ones in parentheses after an operator."""
-    return substituted(template, values, formula=True)
-
-
-def shortened(count: int, row: Callable[[int], tuple[Any, ...]]) -> tuple[tuple[Any, ...], ...]:
-    """The rows 0 … count − 1 of a grid; of a long one only both ends are made."""
-    first, last = _ENDS
-    if count <= first + last:
-        return tuple(row(k) for k in range(count))
-    head, tail = [row(k) for k in range(first)], [row(k) for k in range(count - last, count)]
-    return (*head, ("…",) * len(head[0]), *tail)
-
-
 # ── which index is which ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -164,7 +137,7 @@ def _index_numbers(rollout: Rollout, t: int) -> Values:
     values = step(rollout, t)
     w = walk(rollout)
     values["one_based"] = int(values["t"]) + 1
-    values["to_go"] = exact(w.credit(lam=1.0).returns[0][w.place(t)])
+    values["to_go"] = plain(w.credit(lam=1.0).returns[0][w.place(t)])
     values["return_identity"] = equation("{return} − {value} = {advantage}", values)
     return values
 
@@ -285,11 +258,11 @@ def _same_index_numbers(rollout: Rollout, t: int) -> Values:
     returns = w.credit().returns[0]
     upcoming = [*w.values[1:], w.after]
     v["shifted"] = spread(rollout, w, [r - u for r, u in zip(returns, upcoming, strict=True)])
-    v["shifted_here"] = exact(v["return"] - v["next_value"])
+    v["shifted_here"] = plain(v["return"] - v["next_value"])
     v["same_slot"] = equation("{return} − {value} = {advantage}", v)
     v["other_slot"] = equation("{return} − {next_value} = {shifted_here}", v)
-    v["collected"] = exact(sum(w.rewards[: w.place(t)]))
-    v["to_go"] = exact(w.credit(lam=1.0).returns[0][w.place(t)])
+    v["collected"] = plain(sum(w.rewards[: w.place(t)]))
+    v["to_go"] = plain(w.credit(lam=1.0).returns[0][w.place(t)])
     return v
 
 
@@ -369,7 +342,7 @@ def _reward_numbers(rollout: Rollout, t: int) -> Values:
     score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout["settings"].get("beta")
     v |= {"score": score, "kl": kl, "beta": beta}
     if score is not None and kl is not None and beta is not None:
-        v["cost"] = exact(beta * kl)
+        v["cost"] = plain(beta * kl)
         parts = equation("{score} − {beta}·{kl} = {reward}", v)
         spoken = (
             f"得分 {shown(score)}，再减去偏离参考模型的代价 {shown(v['cost'])}",
@@ -386,7 +359,7 @@ def _reward_numbers(rollout: Rollout, t: int) -> Values:
     v["foreign_zh"] = f"（其间环境插入了 {len(foreign)} 个 token）" if foreign else ""
     v["foreign_en"] = f" (with {len(foreign)} tokens put in by the environment)" if foreign else ""
     v["target"] = equation("{reward} + {gamma}·{next_value}", v)
-    v["target_value"] = exact(v["reward"] + v["gamma"] * v["next_value"])
+    v["target_value"] = plain(v["reward"] + v["gamma"] * v["next_value"])
     return v
 
 
@@ -463,10 +436,10 @@ def _move_numbers(rollout: Rollout, t: int) -> Values:
     v["late_values"] = spread(rollout, w, late)
     v["late_deltas"] = spread(rollout, w, wrong.deltas[0])
     v["late_advantages"] = spread(rollout, w, wrong.advantages[0])
-    v["late_advantage"] = exact(wrong.advantages[0][w.place(t)])
+    v["late_advantage"] = plain(wrong.advantages[0][w.place(t)])
     v["surprise"] = equation("{reward} + {gamma}·{next_value} − {value} = {delta}", v)
     slot = int(v["t"])
-    seen = f"“{text_at(rollout, slot - 1)}”" if slot else ""
+    seen = f"“{token_of(rollout, slot - 1)}”" if slot else ""
     v["read_zh"] = seen or "提示的最后一个 token"
     v["read_en"] = seen or "the prompt's last token"
     return v
@@ -477,9 +450,9 @@ def _move_grid(rollout: Rollout, t: int) -> Grid:
 
     def row(k: int) -> tuple[Any, ...]:
         slot = w.slots[k]
-        seen = text_at(rollout, slot - 1) if slot else "x"
+        seen = token_of(rollout, slot - 1) if slot else "x"
         upcoming = w.following(w.values, k, w.after)
-        return (f"s_{slot}", seen, w.values[k], text_at(rollout, slot), w.rewards[k], upcoming)
+        return (f"s_{slot}", seen, w.values[k], token_of(rollout, slot), w.rewards[k], upcoming)
 
     headings = (
         ("状态", "state"),
@@ -489,7 +462,7 @@ def _move_grid(rollout: Rollout, t: int) -> Grid:
         ("r_t", "r_t"),
         ("V(s_{t+1})，落子后", "V(s_{t+1}), after"),
     )
-    return Grid(headings, shortened(len(w.slots), row))
+    return Grid(headings, rows_of(len(w.slots), row))
 
 
 _MOVE_BEFORE_AFTER = Topic(
@@ -611,12 +584,12 @@ def _truncation_numbers(rollout: Rollout, t: int) -> Values:
     v |= {
         "cut_value": after, "cut_from_zh": source[0], "cut_from_en": source[1], "cut_zh": cut[0], "cut_en": cut[1],
         "rule": rollout["settings"].get("truncation") or "zero",
-        "zero_delta": exact(zero.deltas[0][-1]), "cut_delta": exact(continued.deltas[0][-1]),
+        "zero_delta": plain(zero.deltas[0][-1]), "cut_delta": plain(continued.deltas[0][-1]),
         "zero_advantages": spread(rollout, w, zero.advantages[0]),
         "cut_advantages": spread(rollout, w, continued.advantages[0]),
-        "zero_advantage": exact(zero.advantages[0][k]), "cut_advantage": exact(continued.advantages[0][k]),
-        "gap": exact(continued.advantages[0][k] - zero.advantages[0][k]),
-        "zero_return": exact(zero.returns[0][k]), "cut_return": exact(continued.returns[0][k]),
+        "zero_advantage": plain(zero.advantages[0][k]), "cut_advantage": plain(continued.advantages[0][k]),
+        "gap": plain(continued.advantages[0][k] - zero.advantages[0][k]),
+        "zero_return": plain(zero.returns[0][k]), "cut_return": plain(continued.returns[0][k]),
     }  # fmt: skip
     v["zero_equation"] = equation("{last_reward} + {gamma}·0 − {last_value} = {zero_delta}", v)
     v["cut_equation"] = equation("{last_reward} + {gamma}·{cut_value} − {last_value} = {cut_delta}", v)
@@ -631,10 +604,10 @@ def _truncation_grid(rollout: Rollout, t: int) -> Grid:
     zero, continued = w.credit(after=0.0).advantages[0], w.credit(after=after).advantages[0]
 
     def row(k: int) -> tuple[Any, ...]:
-        return (text_at(rollout, w.slots[k]), exact(zero[k]), exact(continued[k]), exact(continued[k] - zero[k]))
+        return (token_of(rollout, w.slots[k]), plain(zero[k]), plain(continued[k]), plain(continued[k] - zero[k]))
 
     headings = (("token", "token"), ("A，zero", "A, zero"), ("A，bootstrap", "A, bootstrap"), ("相差", "difference"))
-    return Grid(headings, shortened(len(w.slots), row))
+    return Grid(headings, rows_of(len(w.slots), row))
 
 
 _TRUNCATION = Topic(
@@ -733,16 +706,16 @@ def _mask_numbers(rollout: Rollout, t: int) -> Values:
     holes = [s for s in range(w.slots[0], w.slots[-1]) if s not in by_slot]
     v |= {
         "mask": listed([int(bool(m)) for m in mask]), "count_slots": len(mask), "count_holes": len(holes),
-        "blind_delta": exact(blind.deltas[0][w.slots[-1]]), "blind_advantage": exact(blind.advantages[0][w.slots[-1]]),
+        "blind_delta": plain(blind.deltas[0][w.slots[-1]]), "blind_advantage": plain(blind.advantages[0][w.slots[-1]]),
         "blind_advantages": spread(rollout, w, [blind.advantages[0][s] for s in w.slots]),
-        "blind_here": exact(blind.advantages[0][w.slots[w.place(t)]]),
+        "blind_here": plain(blind.advantages[0][w.slots[w.place(t)]]),
     }  # fmt: skip
     v["blind_equation"] = equation("{last_reward} + {gamma}·1 − {last_value} = {blind_delta}", v)
     v["end_equation"] = equation("{last_reward} + {gamma}·{bootstrap} − {last_value} = {last_delta}", v)
     if holes:
         before = max(s for s in w.slots if s < holes[0])
         after = min(s for s in w.slots if s > holes[0])
-        names = text_at(rollout, before), text_at(rollout, after)
+        names = token_of(rollout, before), token_of(rollout, after)
         v["holes_zh"] = (
             f"本例中间有 {len(holes)} 个不是策略选的 token；例如“{names[0]}”（第 {before} 格）的下一个是“{names[1]}”（第 {after} 格），中间的跳过"
         )
