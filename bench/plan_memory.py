@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Iterable
+from contextlib import ExitStack
 from dataclasses import dataclass
 from typing import Any, cast
 from unittest import mock
@@ -87,8 +88,21 @@ def build(config: PretrainedConfig, *, rank: int = 0) -> Any:
     return add_adapters(model, LoraSettings(rank=rank)) if rank else model
 
 
+def as_on_gpus() -> ExitStack:
+    """Passes by torch's and transformers' own operations: what is compiled for CPUs needs less memory."""
+    stack = ExitStack()
+    for module in ("bare", "trunk", "vocabulary"):
+        stack.enter_context(mock.patch(f"mingce.models.{module}.fits", lambda given: False))
+    return stack
+
+
 def measure(model: nn.Module, rows: Rows, vocabulary: int, *, checkpointing: bool = False) -> Measured:
     """What learning from two micro-batches of such rows needs; a ValueModel is a critic, anything else a policy."""
+    with as_on_gpus():
+        return _measure(model, rows, vocabulary, checkpointing)
+
+
+def _measure(model: nn.Module, rows: Rows, vocabulary: int, checkpointing: bool) -> Measured:
     if checkpointing:
         inner = cast(Any, model.backbone if isinstance(model, ValueModel) else model)
         inner.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
@@ -147,15 +161,12 @@ def measure_sampling(model: nn.Module, prompts: int, samples: int, rows: Rows, v
 
 
 def sample(model: nn.Module, prompts: int, samples: int, rows: Rows, vocabulary: int) -> None:
-    """Draws responses to random prompts, which are ragged as prompts are, so that there is a mask.
-
-    By transformers' own forward pass, as on GPUs: the decoder for CPUs (mingce.models.bare) is left out.
-    """
+    """Draws responses to random prompts, which are ragged as prompts are, so that there is a mask."""
     generator = torch.Generator().manual_seed(1)
     ids = torch.randint(3, vocabulary, (prompts, rows.prompt), generator=generator).tolist()
     sampling, seeds = Sampling(max_new_tokens=rows.response), [row_seed(0, 1, i) for i in range(prompts * samples)]
     ragged = [row[i % 2 :] for i, row in enumerate(ids)]
-    with mock.patch("mingce.models.bare.fits", return_value=False):
+    with as_on_gpus():
         generate(model, ragged, sampling, seeds=seeds, pad_id=PAD, n=samples)
 
 

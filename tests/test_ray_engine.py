@@ -24,7 +24,7 @@ from mingce.run import Run
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]
 
-SETTINGS = (*SMALL, "micro_batch_tokens=70", "task=counting", "max_new_tokens=24", "actor.lr=1e-3")
+SETTINGS = (*SMALL, "micro_batch_tokens=70", "task=counting", "max_new_tokens=24")
 
 
 @pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.slow), 4])

@@ -7,22 +7,20 @@ and two compiled loops: rotation, cache and attention in one, residual and norm 
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor, nn
 from torch.nn import functional
 
 from mingce.models.cache import RoomyLayer
+from mingce.models.kernels import compiled, exp
 from mingce.models.lora import base_causal_lm
+from mingce.models.trunk import FIXED_ROTATIONS
 
 _SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-_FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(nogil=True, fastmath=True, cache=True)
 
 
 def fits(model: nn.Module) -> bool:
@@ -35,7 +33,7 @@ def fits(model: nn.Module) -> bool:
         first.device.type == "cpu"
         and all(p.dtype == torch.float32 for p in model.parameters())
         and config.hidden_act == "silu"
-        and config.rope_parameters.get("rope_type", "default") in _FIXED_ROTATIONS
+        and config.rope_parameters.get("rope_type", "default") in FIXED_ROTATIONS
         and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
     )
 
@@ -109,7 +107,7 @@ class BareModel:
             heads[:, begin:end] = norm(heads[:, begin:end])
 
 
-@_compiled
+@compiled
 def _norm(stream, weight, epsilon, out):  # type: ignore[no-untyped-def]
     """out = weight · stream / √(mean of its squares + ε)"""
     rows, width = stream.shape
@@ -123,7 +121,7 @@ def _norm(stream, weight, epsilon, out):  # type: ignore[no-untyped-def]
             y[i] = weight[i] * (x[i] * scale)
 
 
-@_compiled
+@compiled
 def _add_and_norm(stream, added, weight, epsilon, out):  # type: ignore[no-untyped-def]
     """stream += added, and its norm."""
     rows, width = stream.shape
@@ -134,43 +132,13 @@ def _add_and_norm(stream, added, weight, epsilon, out):  # type: ignore[no-untyp
     _norm(stream, weight, epsilon, out)
 
 
-_LOG2_E = np.float32(1 / math.log(2))
-_E0, _E1, _E2, _E3, _E4, _E5 = (  # 2^f ≈ 1 + f·(E0 + f·(E1 + …)) for 0 ≤ f < 1: Chebyshev's fit of (2^f − 1)/f
-    np.float32(coefficient) for coefficient in (0.69314718, 0.24022721, 0.05549594, 0.00965244, 0.00126894, 0.00020829)
-)
-
-
-@_compiled
-def _exponentials(x, bits, powers, begin, end, top):  # type: ignore[no-untyped-def]
-    """x = exp(x − top) in place, their sum returned; in simple loops that become vector instructions.
-
-    2^y = 2^n · 2^f with n whole: 2^n is written as the bits of a float32, 2^f is a polynomial.
-    """
-    total = np.float32(0)
-    for t in range(begin, end):
-        y = max((x[t] - top) * _LOG2_E, np.float32(-126))
-        whole = np.floor(y)
-        f = y - whole
-        bits[t] = (np.int32(whole) + np.int32(127)) << np.int32(23)
-        rest = _E4 + f * _E5
-        rest = _E1 + f * (_E2 + f * (_E3 + f * rest))
-        f = np.float32(1) + f * (_E0 + f * rest)
-        x[t] = f
-    for t in range(begin, end):
-        x[t] *= powers[t]
-        total += x[t]
-    return total
-
-
-@_compiled
+@compiled
 def _attend(qkv, cos, sin, keys, values, starts, length, scale, heads, out):  # type: ignore[no-untyped-def]
     """Turns queries and keys, writes the new key and value into the cache at `length`; out [rows, heads·D]."""
     rows, kv_heads, width = qkv.shape[0], keys.shape[1], keys.shape[3]
     half, shared = width // 2, heads // kv_heads
     query = np.empty(width, np.float32)
     scores = np.empty(length + 1, np.float32)
-    bits = np.empty(length + 1, np.int32)
-    powers = bits.view(np.float32)
     for r in range(rows):
         c, s, line, result, start = cos[r], sin[r], qkv[r], out[r], starts[r]
         for g in range(kv_heads):
@@ -195,7 +163,10 @@ def _attend(qkv, cos, sin, keys, values, starts, length, scale, heads, out):  # 
                     product += query[i] * key[i]
                 scores[t] = product
                 top = max(top, product)
-            total = _exponentials(scores, bits, powers, start, length + 1, top)
+            total = np.float32(0)
+            for t in range(start, length + 1):
+                scores[t] = exp(scores[t] - top)
+                total += scores[t]
             mix = result[q : q + width]
             for i in range(width):
                 mix[i] = 0

@@ -72,6 +72,13 @@ def joined_rows(
     return JoinedRows(ids, columns.clamp(max=max(width - 1, 0)))
 
 
+def places(input_ids: Tensor, rows: Tensor, columns: Tensor) -> Tensor:
+    """True at the given places of `[B, W]`; they come back row by row if they were given so."""
+    marked = torch.zeros(input_ids.shape, dtype=torch.bool, device=input_ids.device)
+    marked[rows, columns] = True
+    return marked
+
+
 def _checked_lengths(prompt_ids: Sequence[Sequence[int]], token_ids: Tensor, attention_mask: Tensor) -> Tensor:
     """Prompt lengths `[B]`, once the rows are seen to be what the layouts take them for."""
     assert len(prompt_ids) == token_ids.shape[0], f"{len(prompt_ids)} prompts for {token_ids.shape[0]} responses"

@@ -14,9 +14,11 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mingce.models.batching import joined_rows
+from mingce.models import vocabulary as compiled
+from mingce.models.batching import joined_rows, places
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
+from mingce.models.trunk import hidden_states
 
 SHARDED_METHOD = "sharded_log_probs"
 """What a model whose weights are shared out calls `gathered_log_probs` by (mingce.engine.sharding)."""
@@ -68,7 +70,7 @@ def gathered_log_probs(
     rows, slots = mask.nonzero(as_tuple=True)
     columns, targets = joined.columns[rows, slots], token_ids[rows, slots]
     if has_plain_head(model):
-        hidden = backbone(model)(input_ids=joined.input_ids, use_cache=False).last_hidden_state[rows, columns]
+        hidden = hidden_states(backbone(model), joined.input_ids, places(joined.input_ids, rows, columns))
         head = _output_layer(model)
         flat = cast(Any, _HeadLogProbs).apply(hidden, head.weight, head.bias, targets, temperature)
     else:
@@ -97,12 +99,7 @@ class _HeadLogProbs(torch.autograd.Function):
         norms, log_probs, entropy = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(3))
         for block in _blocks(hidden, weight):
             logits = _scaled_logits(hidden[block], weight, bias, temperature)
-            largest = logits.amax(-1, keepdim=True)
-            weights = logits.sub_(largest).exp()
-            total = weights.sum(-1)
-            log_probs[block] = logits.gather(-1, targets[block, None])[:, 0] - total.log()
-            entropy[block] = total.log() - torch.linalg.vecdot(weights, logits) / total
-            norms[block] = largest[:, 0] + total.log()
+            norms[block], entropy[block], log_probs[block] = _read(logits, targets[block])
         ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy)
         ctx.temperature = temperature
         return log_probs, entropy
@@ -113,19 +110,13 @@ class _HeadLogProbs(torch.autograd.Function):
         """Gradients of hidden states, weight and bias, from those of the log-probs and entropies `[N]`."""
         hidden, weight, bias, targets, norms, entropy = ctx.saved_tensors
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
-        wants_entropy = bool(grad_entropy.any())
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None
         grad_bias = torch.zeros_like(bias, dtype=torch.float32) if wants_bias else None
         for block in _blocks(hidden, weight):
-            of_log_probs, of_entropy = grad_log_probs[block, None], grad_entropy[block, None]
-            log_probs = _scaled_logits(hidden[block], weight, bias, ctx.temperature).sub_(norms[block, None])
-            probs = log_probs.exp()
-            if wants_entropy:
-                grad = log_probs.add_(entropy[block, None]).mul_(of_entropy).add_(of_log_probs).mul_(probs).neg_()
-            else:
-                grad = probs.mul_(-of_log_probs)
-            grad.scatter_add_(-1, targets[block, None], of_log_probs).div_(ctx.temperature)
+            logits = _scaled_logits(hidden[block], weight, bias, ctx.temperature)
+            of_both = grad_log_probs[block] / ctx.temperature, grad_entropy[block] / ctx.temperature
+            grad = _differentiate(logits, targets[block], norms[block], entropy[block], *of_both)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             grad = grad.to(hidden.dtype)
@@ -140,6 +131,30 @@ class _HeadLogProbs(torch.autograd.Function):
             None,
             None,
         )
+
+
+def _read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log Σ exp, entropies and log-probs of `targets`, all `[N]`, of logits `[N, V]`, which are spent."""
+    if compiled.fits(logits):
+        return compiled.read(logits, targets)
+    largest = logits.amax(-1, keepdim=True)
+    weights = logits.sub_(largest).exp()
+    total = weights.sum(-1)
+    entropy = total.log() - torch.linalg.vecdot(weights, logits) / total
+    return largest[:, 0] + total.log(), entropy, logits.gather(-1, targets[:, None])[:, 0] - total.log()
+
+
+def _differentiate(
+    logits: Tensor, targets: Tensor, norms: Tensor, entropy: Tensor, of_log_probs: Tensor, of_entropy: Tensor
+) -> Tensor:
+    """The logits' gradient in their place, from those of log-probs and entropies `[N]`."""
+    if compiled.fits(logits):
+        return compiled.differentiate(logits, targets, norms, entropy, of_log_probs, of_entropy)
+    of_log_probs = of_log_probs[:, None]
+    log_probs = logits.sub_(norms[:, None])
+    probs = log_probs.exp()
+    grad = log_probs.add_(entropy[:, None]).mul_(of_entropy[:, None]).add_(of_log_probs).mul_(probs).neg_()
+    return grad.scatter_add_(-1, targets[:, None], of_log_probs)
 
 
 def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:

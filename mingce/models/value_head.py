@@ -12,10 +12,11 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
-from mingce.models.batching import joined_rows
+from mingce.models.batching import joined_rows, places
 from mingce.models.guarded import guarded
 from mingce.models.loading import backbone, choose_device, load_causal_lm, model_directory, read_weights
 from mingce.models.lora import merged
+from mingce.models.trunk import hidden_states
 
 _HEAD_FILE = "value_head.safetensors"
 
@@ -69,10 +70,12 @@ class ValueModel(nn.Module):
         if not len(prompt_ids):
             return torch.zeros(mask.shape, device=mask.device), torch.zeros(0, device=mask.device)
         joined = joined_rows(prompt_ids, token_ids, mask, pad_id)
-        hidden = self.backbone(input_ids=joined.input_ids, use_cache=False).last_hidden_state
-        everywhere = self.head(hidden.float())[..., 0]
-        read = everywhere.gather(1, joined.columns)
-        final = read.gather(1, mask.sum(1, keepdim=True))[:, 0]
+        lengths = mask.sum(1, keepdim=True)
+        rows, slots = (torch.arange(mask.shape[1] + 1, device=mask.device) <= lengths).nonzero(as_tuple=True)
+        wanted = places(joined.input_ids, rows, joined.columns[rows, slots])
+        flat = self.head(hidden_states(self.backbone, joined.input_ids, wanted).float())[:, 0]
+        read = flat.new_zeros(mask.shape[0], mask.shape[1] + 1).index_put((rows, slots), flat)
+        final = read.gather(1, lengths)[:, 0]
         return read[:, :-1].masked_fill(~mask, 0.0), final
 
     def values(

@@ -34,7 +34,7 @@ class Learner:
             lr=config.lr,
             betas=(config.beta1, config.beta2),
             weight_decay=config.weight_decay,
-            foreach=True,
+            fused=True,
         )
         self.updates = 0
 

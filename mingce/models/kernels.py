@@ -1,0 +1,205 @@
+"""What stands between a Llama-shaped layer's matrix products, as compiled loops over float32 arrays on the CPU.
+
+Every loop goes through memory once and becomes vector instructions. Tokens stand one below the other, `[N, …]`.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from numba import njit
+
+_Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
+compiled: _Compiler = njit(nogil=True, fastmath=True, cache=True, error_model="numpy")
+_inlined: _Compiler = njit(nogil=True, fastmath=True, error_model="numpy", inline="always")
+
+_LOG2_E = np.float32(1 / math.log(2))
+_E0, _E1, _E2, _E3, _E4, _E5 = (  # 2^f ≈ 1 + f·(E0 + f·(E1 + …)) for 0 ≤ f < 1: Chebyshev's fit of (2^f − 1)/f
+    np.float32(coefficient) for coefficient in (0.69314718, 0.24022721, 0.05549594, 0.00965244, 0.00126894, 0.00020829)
+)
+
+
+@_inlined
+def exp(x):  # type: ignore[no-untyped-def]
+    """e^x of a float32: 2^y = 2^n · 2^f with n whole, written as the bits of a float32, and 2^f a polynomial."""
+    y = min(max(x * _LOG2_E, np.float32(-126)), np.float32(126))
+    whole = np.floor(y)
+    f = y - whole
+    power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
+    return power * (np.float32(1) + f * (_E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))))
+
+
+@compiled
+def add_and_norm(stream, added, weight, epsilon, total, normed, scales):  # type: ignore[no-untyped-def]
+    """total = stream + added, scales `[N]` = 1 / √(mean of its squares + ε), normed = weight · total · scale."""
+    rows, width = stream.shape
+    for r in range(rows):
+        x, more, out, y = stream[r], added[r], total[r], normed[r]
+        squares = np.float32(0)
+        for i in range(width):
+            here = x[i] + more[i]
+            out[i] = here
+            squares += here * here
+        scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
+        scales[r] = scale
+        for i in range(width):
+            y[i] = weight[i] * (out[i] * scale)
+
+
+@compiled
+def add_and_norm_backward(total, weight, scales, of_total, of_normed, grad, of_weight):  # type: ignore[no-untyped-def]
+    """With x̂ = x·s and g = w·∂y: ∂x = s·(g − x̂·mean(g·x̂)) + what came past the norm; ∂w += Σ ∂y·x̂."""
+    rows, width = total.shape
+    for r in range(rows):
+        x, past, y, out, scale = total[r], of_total[r], of_normed[r], grad[r], scales[r]
+        product = np.float32(0)
+        for i in range(width):
+            product += y[i] * weight[i] * x[i]
+        share = product * scale * scale * scale / np.float32(width)
+        for i in range(width):
+            out[i] = past[i] + scale * weight[i] * y[i] - x[i] * share
+            of_weight[i] += y[i] * x[i] * scale
+
+
+@compiled
+def gate(x, up, out):  # type: ignore[no-untyped-def]
+    """out = silu(x) · up"""
+    rows, width = out.shape
+    for r in range(rows):
+        a, b, y = x[r], up[r], out[r]
+        for i in range(width):
+            y[i] = a[i] * b[i] / (np.float32(1) + exp(-a[i]))
+
+
+@compiled
+def gate_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
+    """`grad` of `gate` becomes that of x, in place; `out` is made anew. d silu(x) / dx = σ(x)·(1 + x·(1 − σ(x)))."""
+    rows, width = out.shape
+    for r in range(rows):
+        a, b, g, u, y = x[r], up[r], grad[r], of_up[r], out[r]
+        for i in range(width):
+            sigma = np.float32(1) / (np.float32(1) + exp(-a[i]))
+            silu = a[i] * sigma
+            here = g[i]
+            y[i] = silu * b[i]
+            u[i] = here * silu
+            g[i] = here * b[i] * (sigma + silu * (np.float32(1) - sigma))
+
+
+@compiled
+def rotate(qkv, cos, sin, lengths, query, key, value):  # type: ignore[no-untyped-def]
+    """Tokens `[N, heads + 2·kv_heads, 2, D/2]` as rows `[B, heads, W, 2, D/2]`, queries and keys turned by position."""
+    rows, heads, width, _, half = query.shape
+    kv_heads, token = key.shape[1], 0
+    for r in range(rows):
+        for t in range(lengths[r]):
+            for h in range(heads):
+                for i in range(half):
+                    low, high = qkv[token, h, 0, i], qkv[token, h, 1, i]
+                    query[r, h, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
+                    query[r, h, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
+            for g in range(kv_heads):
+                k, v = heads + g, heads + kv_heads + g
+                for i in range(half):
+                    low, high = qkv[token, k, 0, i], qkv[token, k, 1, i]
+                    key[r, g, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
+                    key[r, g, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
+                for i in range(half):
+                    value[r, g, t, 0, i] = qkv[token, v, 0, i]
+                    value[r, g, t, 1, i] = qkv[token, v, 1, i]
+            token += 1
+        if lengths[r] < width:
+            query[r, :, lengths[r] :] = 0
+            key[r, :, lengths[r] :] = 0
+            value[r, :, lengths[r] :] = 0
+
+
+@compiled
+def rotate_backward(of_qkv, cos, sin, lengths, query, key, value):  # type: ignore[no-untyped-def]
+    """Gradients of rows as those of tokens."""
+    rows, heads, _, _, half = query.shape
+    kv_heads, token = key.shape[1], 0
+    for r in range(rows):
+        for t in range(lengths[r]):
+            for h in range(heads):
+                for i in range(half):
+                    low, high = query[r, h, t, 0, i], query[r, h, t, 1, i]
+                    of_qkv[token, h, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
+                    of_qkv[token, h, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
+            for g in range(kv_heads):
+                k, v = heads + g, heads + kv_heads + g
+                for i in range(half):
+                    low, high = key[r, g, t, 0, i], key[r, g, t, 1, i]
+                    of_qkv[token, k, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
+                    of_qkv[token, k, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
+                for i in range(half):
+                    of_qkv[token, v, 0, i] = value[r, g, t, 0, i]
+                    of_qkv[token, v, 1, i] = value[r, g, t, 1, i]
+            token += 1
+
+
+@compiled
+def flatten(mixed, lengths, flat):  # type: ignore[no-untyped-def]
+    """Rows `[B, heads, W, D]` as tokens `[N, heads, D]`."""
+    rows, heads, _, size = mixed.shape
+    token = 0
+    for r in range(rows):
+        for t in range(lengths[r]):
+            for h in range(heads):
+                for i in range(size):
+                    flat[token, h, i] = mixed[r, h, t, i]
+            token += 1
+
+
+@compiled
+def unflatten(flat, lengths, mixed):  # type: ignore[no-untyped-def]
+    """Tokens as rows, 0 behind their ends."""
+    rows, heads, width, size = mixed.shape
+    token = 0
+    for r in range(rows):
+        for t in range(lengths[r]):
+            for h in range(heads):
+                for i in range(size):
+                    mixed[r, h, t, i] = flat[token, h, i]
+            token += 1
+        if lengths[r] < width:
+            mixed[r, :, lengths[r] :] = 0
+
+
+@compiled
+def causal_softmax(scores, scale):  # type: ignore[no-untyped-def]
+    """Softmax of scale · scores `[queries, W]` in place; query r stands at place r mod W and sees the keys up to it."""
+    width = scores.shape[1]
+    for r in range(scores.shape[0]):
+        x, seen = scores[r], r % width + 1
+        top = x[0]
+        for t in range(seen):
+            top = max(top, x[t])
+        for t in range(seen):
+            x[t] = exp((x[t] - top) * scale)
+        total = np.float32(0)
+        for t in range(seen):
+            total += x[t]
+        share = np.float32(1) / total
+        for t in range(seen):
+            x[t] *= share
+        for t in range(seen, width):
+            x[t] = 0
+
+
+@compiled
+def causal_softmax_backward(probs, grads, scale):  # type: ignore[no-untyped-def]
+    """Gradients of the probabilities become those of the scores, in place: ∂s = scale · p·(∂p − Σ p·∂p)."""
+    width = probs.shape[1]
+    for r in range(probs.shape[0]):
+        p, grad, seen = probs[r], grads[r], r % width + 1
+        mean = np.float32(0)
+        for t in range(seen):
+            mean += p[t] * grad[t]
+        for t in range(seen):
+            grad[t] = p[t] * (grad[t] - mean) * scale
+        for t in range(seen, width):
+            grad[t] = 0

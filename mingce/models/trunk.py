@@ -1,0 +1,117 @@
+"""The hidden states of whole rows, with gradients: by transformers' forward pass, or with less around its products.
+
+Between its matrix products transformers' decoder layer runs some sixty operations forward and backward, each of which
+goes through memory once more; on a CPU they take as long as a third of the products. Here a layer is three nodes of the
+gradient's graph (`mingce.models.layer`), and tokens stand one below the other, so that no padding is computed.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mingce.models.layer import add_and_norm, feed, mix, read
+
+FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
+"""Rotary embeddings whose angles do not depend on how long a row becomes."""
+_SHAPES = {
+    "LlamaModel": "LlamaDecoderLayer",
+    "Qwen2Model": "Qwen2DecoderLayer",
+    "Qwen3Model": "Qwen3DecoderLayer",
+}
+_PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
+_WITHOUT_BIAS = _PROJECTIONS[3:]
+_PACKED = "layers_are_packed"
+
+
+def hidden_states(trunk: nn.Module, input_ids: Tensor, wanted: Tensor) -> Tensor:
+    """The last hidden states `[wanted, H]` at the marked places of `[B, W]`, row by row.
+
+    Rows have no padding before or between their tokens. What comes behind a row's last marked place is not computed.
+    """
+    packed = hasattr(trunk, _PACKED)
+    if packed or fits(trunk):
+        return _hidden_states(cast(Any, trunk), input_ids, wanted, packed)
+    states: Tensor = trunk(input_ids=input_ids, use_cache=False).last_hidden_state
+    return states[wanted]
+
+
+def pack_layers(trunk: nn.Module) -> None:
+    """Makes the layers' own calls compute what is computed here, so that hooks around them (sharding's) run."""
+    assert fits(trunk)
+    for layer in cast(Any, trunk).layers:
+        layer.forward = partial(_layer_states, layer)
+    setattr(trunk, _PACKED, True)
+
+
+def fits(trunk: nn.Module) -> bool:
+    """Whether it is a shape that is computed here: float32 on the CPU, no adapters, no hooks, no shards, no windows."""
+    layer = _SHAPES.get(type(trunk).__name__)
+    if layer is None:
+        return False
+    config: Any = trunk.config
+    return bool(
+        config.hidden_act == "silu"
+        and not getattr(config, "attention_dropout", 0)
+        and config._attn_implementation == "sdpa"
+        and config.rope_parameters.get("rope_type", "default") in FIXED_ROTATIONS
+        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
+        and all(type(one).__name__ == layer for one in cast(Any, trunk).layers)
+        and all(p.dtype == torch.float32 and p.device.type == "cpu" for p in trunk.parameters())
+        and all(_is_plain(name.rpartition(".")[2], module) for name, module in trunk.named_modules())
+    )
+
+
+def _is_plain(name: str, module: Any) -> bool:
+    return (
+        not module._forward_hooks
+        and not module._forward_pre_hooks
+        and not getattr(module, "gradient_checkpointing", False)
+        and (name not in _PROJECTIONS or type(module) is nn.Linear)
+        and (name not in _WITHOUT_BIAS or module.bias is None)
+    )
+
+
+def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool) -> Tensor:
+    column = torch.arange(input_ids.shape[1])
+    lengths = (wanted * (column + 1)).amax(1)
+    present = column < lengths[:, None]
+    chosen = wanted[present].nonzero()[:, 0]
+    stream = functional.embedding(input_ids[present], trunk.embed_tokens.weight)
+    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
+    turns = tuple(angle[0].contiguous() for angle in angles)
+    added = torch.zeros_like(stream)
+    for layer in trunk.layers:
+        last = layer is trunk.layers[-1] and len(chosen) < len(stream)
+        step = layer if packed else partial(_layer_states, layer)
+        stream, added = step(stream, added, turns, lengths, chosen if last else None)
+    return add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
+
+
+def _layer_states(
+    layer: Any, stream: Tensor, added: Tensor, turns: Sequence[Tensor], lengths: Tensor, chosen: Tensor | None
+) -> tuple[Tensor, Tensor]:
+    """The stream `[N, H]` after a layer's attention, and what its second half adds; only of the `chosen` tokens."""
+    attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
+    projections = attention.q_proj, attention.k_proj, attention.v_proj
+    stream, qkv = read(stream, added, norms[0].weight, norms[0].variance_epsilon, projections)
+    heads = attention.q_proj.out_features // attention.head_dim
+    if hasattr(attention, "q_norm"):
+        qkv = _norm_heads(qkv, attention, heads)
+    mixed = mix(qkv, turns, lengths, heads, attention.scaling)
+    if chosen is not None:  # nobody looks at the other places above
+        stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
+    return feed(stream, mixed, attention.o_proj, norms[1].weight, norms[1].variance_epsilon, layer.mlp)
+
+
+def _norm_heads(qkv: Tensor, attention: Any, heads: int) -> Tensor:
+    """Qwen3 norms every query and key by itself."""
+    parts = qkv.view(len(qkv), -1, attention.head_dim)
+    kv_heads = (parts.shape[1] - heads) // 2
+    query, key, value = torch.split_with_sizes(parts, [heads, kv_heads, kv_heads], dim=1)
+    return torch.cat([attention.q_norm(query), attention.k_norm(key), value], dim=1).view(qkv.shape)

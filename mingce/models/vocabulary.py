@@ -1,0 +1,73 @@
+"""Softmax over a vocabulary on the CPU, a row of logits read as often as it must be and no more.
+
+By torch's operations a block of logits goes through memory six times forward and nine times backward.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from mingce.models.kernels import compiled, exp
+
+_PIECE = 1024
+"""Numbers of a row that are summed in float32 before the sum goes on in float64."""
+
+
+def fits(logits: Tensor) -> bool:
+    """Whether the loops here are made for them."""
+    return logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.is_contiguous()
+
+
+def read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """log Σ exp, entropies and log-probs of `targets`, all `[N]`, of logits `[N, V]`."""
+    norms, entropy, log_probs = (logits.new_empty(len(logits)) for _ in range(3))
+    _read(*(tensor.detach().numpy() for tensor in (logits, targets, norms, entropy, log_probs)))
+    return norms, entropy, log_probs
+
+
+def differentiate(
+    logits: Tensor, targets: Tensor, norms: Tensor, entropy: Tensor, of_log_probs: Tensor, of_entropy: Tensor
+) -> Tensor:
+    """The logits' gradient in their place, from those of log-probs and entropies `[N]`."""
+    given = (logits, targets, norms, entropy, of_log_probs.contiguous(), of_entropy.contiguous())
+    _differentiate(*(tensor.detach().numpy() for tensor in given))
+    return logits
+
+
+@compiled
+def _read(logits, targets, norms, entropy, log_probs):  # type: ignore[no-untyped-def]
+    rows, size = logits.shape
+    for r in range(rows):
+        row = logits[r]
+        top = row[0]
+        for i in range(size):
+            top = max(top, row[i])
+        total, product = 0.0, 0.0  # float64 over pieces: a sum over a large vocabulary in float32 loses digits
+        for begin in range(0, size, _PIECE):
+            x = row[begin : begin + _PIECE]
+            part, dot = np.float32(0), np.float32(0)
+            for i in range(len(x)):
+                here = x[i] - top
+                weight = exp(here)
+                part += weight
+                dot += weight * here
+            total += float(part)
+            product += float(dot)
+        norm = np.log(total)
+        norms[r] = top + norm
+        entropy[r] = norm - product / total
+        log_probs[r] = row[targets[r]] - top - norm
+
+
+@compiled
+def _differentiate(logits, targets, norms, entropy, of_log_probs, of_entropy):  # type: ignore[no-untyped-def]
+    """grad = a·(1_y − p) − b·p·(log p + H)"""
+    rows, size = logits.shape
+    for r in range(rows):
+        row, norm, a, b = logits[r], norms[r], of_log_probs[r], of_entropy[r]
+        shift = entropy[r] - norm
+        for i in range(size):
+            row[i] = -exp(row[i] - norm) * (a + b * (row[i] + shift))
+        row[targets[r]] += a

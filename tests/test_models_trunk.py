@@ -1,0 +1,166 @@
+"""The packed trunk has transformers' hidden states and gradients, and leaves alone what it does not compute.
+
+Everything is compared with transformers' own pass in float64, and the float32 pass of transformers is the measure of
+how far a right computation may be from it.
+"""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor, nn
+from transformers import AutoConfig, AutoModel
+
+from mingce.models import kernels
+from mingce.models.layer import _LONG
+from mingce.models.trunk import fits, hidden_states
+from tests.families import FAMILIES
+
+SHAPES: dict[str, dict[str, Any]] = {
+    "llama": {"num_key_value_heads": 4},
+    "llama grouped": {"num_key_value_heads": 2},
+    "llama one key head, wide heads": {"num_key_value_heads": 1, "head_dim": 24},
+    "llama turned slowly": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
+    "qwen2": {"num_key_value_heads": 2},
+    "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+}
+
+
+def build(name: str, **more: object) -> Any:
+    torch.manual_seed(len(name))
+    sizes = {"vocab_size": 50, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3}
+    config = AutoConfig.for_model(
+        name.split()[0], **sizes, num_attention_heads=4, max_position_embeddings=512, **{**SHAPES[name], **more}
+    )
+    model = AutoModel.from_config(config)
+    with torch.no_grad():
+        for parameter in model.parameters():  # norms and biases begin as 1 and 0, which hides mistakes
+            parameter.add_(0.3 * torch.randn_like(parameter))
+    return model
+
+
+def rows_of(lengths: list[int], least: int) -> tuple[Tensor, Tensor]:
+    """Ids `[B, W]`, and the wanted places: from `least` on up to a row's length."""
+    ids = torch.randint(0, 50, (len(lengths), max(lengths)))
+    column = torch.arange(max(lengths))
+    return ids, (column < torch.tensor(lengths)[:, None]) & (column >= least)
+
+
+def states_and_gradients(
+    states: Callable[[nn.Module], Tensor], model: nn.Module, weights: Tensor
+) -> tuple[Tensor, dict[str, Tensor]]:
+    model.zero_grad()
+    made = states(model)
+    (made * weights.to(made.dtype)).sum().backward()
+    return made.detach(), {name: p.grad.detach().clone() for name, p in model.named_parameters() if p.grad is not None}
+
+
+def assert_same(model: Any, ids: Tensor, wanted: Tensor) -> None:
+    def plain(one: nn.Module) -> Tensor:
+        states: Tensor = one(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+        return states
+
+    weights = torch.randn(int(wanted.sum()), model.config.hidden_size)
+    exact, exact_grads = states_and_gradients(plain, copy.deepcopy(model).double(), weights)
+    usual, usual_grads = states_and_gradients(plain, model, weights)
+    ours, grads = states_and_gradients(lambda one: hidden_states(one, ids, wanted), model, weights)
+    assert grads.keys() == exact_grads.keys()
+    pairs = [("states", exact, usual, ours)]
+    pairs += [(name, exact_grads[name], usual_grads[name], grads[name]) for name in grads]
+    for name, right, theirs, own in pairs:
+        far, allowed = ((one - right).abs().max() / right.abs().max() for one in (own, theirs))
+        assert far <= 5 * allowed + 3e-6, f"{name}: {far:.1e} from float64, transformers {allowed:.1e}"
+
+
+@pytest.mark.parametrize("name", SHAPES)
+@pytest.mark.parametrize("least", [0, 4])
+def test_states_and_gradients_are_those_of_transformers(name: str, least: int) -> None:
+    model = build(name)
+    assert fits(model)
+    assert_same(model, *rows_of([9, 23, 5, 23, 14], least))
+
+
+@pytest.mark.parametrize("name", ["llama grouped", "qwen3"])
+def test_long_rows_too(name: str) -> None:
+    assert_same(build(name), *rows_of([_LONG + 3, 40, _LONG + 9], 7))
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6), data=st.data())
+def test_any_lengths_and_places(lengths: list[int], data: st.DataObject) -> None:
+    ids, _ = rows_of(lengths, 0)
+    chosen = [data.draw(st.lists(st.booleans(), min_size=n, max_size=n).filter(any)) for n in lengths]
+    wanted = torch.zeros(ids.shape, dtype=torch.bool)
+    for row, marks in enumerate(chosen):
+        wanted[row, : len(marks)] = torch.tensor(marks)
+    assert_same(build("llama grouped"), ids, wanted)
+
+
+def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
+    model = build("llama")
+    ids, wanted = rows_of([9, 23, 5], 0)
+    with torch.no_grad():
+        together = hidden_states(model, ids, wanted)
+        alone = torch.cat([hidden_states(model, ids[r : r + 1], wanted[r : r + 1]) for r in range(3)])
+    torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_other_families_are_left_to_transformers(family: str) -> None:
+    assert fits(AutoModel.from_config(FAMILIES[family])) == (family in ("llama", "qwen2", "qwen3"))
+
+
+def test_what_changes_the_pass_is_left_to_transformers() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    assert not fits(build("llama").to(torch.bfloat16))
+    assert not fits(build("llama", attention_bias=True))
+    assert not fits(build("llama", mlp_bias=True))
+    assert not fits(build("llama", attention_dropout=0.1))
+    assert not fits(build("llama", hidden_act="gelu"))
+    assert not fits(get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"])).base_model.model)
+    checkpointed = build("llama")
+    checkpointed.gradient_checkpointing_enable()
+    assert not fits(checkpointed)
+    hooked = build("llama")
+    hooked.layers[1].mlp.register_forward_hook(lambda *_: None)
+    assert not fits(hooked)
+
+
+def test_exponentials_are_right_over_the_whole_range() -> None:
+    @kernels.compiled
+    def each(x, out):  # type: ignore[no-untyped-def]
+        for i in range(len(x)):
+            out[i] = kernels.exp(x[i])
+
+    x = np.concatenate([np.linspace(-80, 80, 8001), [-1e-7, -1000.0, 1000.0]]).astype(np.float32)
+    out = np.empty_like(x)
+    each(x, out)
+    far = np.abs(out[:-2] / np.exp(x[:-2].astype(np.float64)) - 1)
+    assert far.max() < 1e-5  # of which y = x / ln 2 in float32 is the larger part
+    assert out[-2] < 1e-37
+    assert np.isfinite(out[-1])
+
+
+@given(st.integers(0, 10_000))
+@settings(max_examples=30, deadline=None)
+def test_gate_has_the_derivatives_of_silu(seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    x, up, grad = (5 * torch.randn(3, 21, generator=generator) for _ in range(3))
+    a, b = x.double().requires_grad_(), up.double().requires_grad_()
+    exact = nn.functional.silu(a) * b
+    exact.backward(grad.double())
+    out, of_x, of_up, again = torch.empty_like(x), grad.clone(), torch.empty_like(x), torch.empty_like(x)
+    kernels.gate(x.numpy(), up.numpy(), out.numpy())
+    kernels.gate_backward(x.numpy(), up.numpy(), of_x.numpy(), of_up.numpy(), again.numpy())
+    assert a.grad is not None
+    assert b.grad is not None
+    for own, right in ((out, exact.detach()), (again, exact.detach()), (of_x, a.grad), (of_up, b.grad)):
+        torch.testing.assert_close(own.double(), right, rtol=1e-4, atol=1e-4)
