@@ -5,6 +5,7 @@ BIN    := $(VENV)/bin
 PIP    := $(BIN)/pip --disable-pip-version-check --quiet
 READY  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
+PEERS  := .venv-peers
 WEB    := mingce/view/web
 
 .PHONY: demo test test-slow check bench docs images format web web-fresh browser clean
@@ -26,12 +27,8 @@ check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web
 	$(BIN)/mypy
 	$(BIN)/python scripts/make_docs.py --check
 
-bench: $(READY)           ## the benchmark tables
-	$(BIN)/python bench/credit.py
-	$(BIN)/python bench/decode.py
-	$(BIN)/python bench/store.py
-	$(PIP) install -e ".[ray]"
-	$(BIN)/python bench/ray_overhead.py
+bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/performance.md; takes hours
+	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/performance.md
 
 docs: $(READY)            ## write the generated pages of docs/
 	$(BIN)/python scripts/make_docs.py
@@ -61,8 +58,8 @@ browser:                  ## chromium for the tests of the web page, with Chines
 	@command -v chromium >/dev/null && ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
 	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null
 
-clean:                    ## away with the environment and all caches
-	rm -rf $(VENV) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+clean:                    ## away with the environments and all caches
+	rm -rf $(VENV) $(PEERS) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
@@ -76,4 +73,13 @@ $(READY): pyproject.toml | $(VENV)/bin/python
 
 $(DEV): $(READY)
 	$(PIP) install -e ".[dev]"
+	@touch $@
+
+# TRL and torchrl apart, so that their pins do not touch ours; the `bench` extra lists them
+$(PEERS)/.installed: pyproject.toml
+	@echo "setting up $(PEERS) (once, a minute or two) …"
+	$(PYTHON) -m venv $(PEERS)
+	$(PEERS)/bin/pip --disable-pip-version-check --quiet install torch==2.13.0
+	$(PEERS)/bin/pip --disable-pip-version-check --quiet install $$($(PEERS)/bin/python -c \
+	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"])')
 	@touch $@

@@ -1,6 +1,6 @@
-"""What Ray and sharding cost: the same step by local with two threads and by ray with two ranks of one thread each.
+"""The same step by local with N threads and by ray with N ranks of one thread each, in a process of its own.
 
-    python bench/ray_overhead.py [--steps 8] [ray.reshard=always …]
+    python bench/ray_overhead.py [--ranks 2] [--steps 5]        the laps of every stage as JSON, for ranks.py
 
 A model of five million parameters with random weights, on the embedded task. Steps of both engines alternate in one
 run, so that whatever else the machine does falls on both; start-up is apart.
@@ -9,14 +9,16 @@ run, so that whatever else the machine does falls on both; start-up is apart.
 from __future__ import annotations
 
 import argparse
+import json
 import os
-import statistics
 import tempfile
 import time
 from pathlib import Path
+from typing import Any, cast
 
 import torch
 from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
+from turns import MARK
 
 from mingce.config import Config, read_config
 from mingce.credit import assign_credit
@@ -30,7 +32,7 @@ def make_model(directory: Path) -> int:
     """A Llama of about five million parameters with the embedded tokenizer; returns how many."""
     tokenizer = AutoTokenizer.from_pretrained(model_directory("tiny"))
     torch.manual_seed(0)
-    model = LlamaForCausalLM(
+    model = cast(Any, LlamaForCausalLM)(
         LlamaConfig(
             vocab_size=len(tokenizer), hidden_size=256, intermediate_size=768, num_hidden_layers=6,
             num_attention_heads=8, num_key_value_heads=8, max_position_embeddings=256,
@@ -80,46 +82,37 @@ def step(roles: local.Roles, config: Config, number: int, clock: Clock) -> list[
     return [*laps, clock.lap()]
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--steps", type=int, default=8)
-    parser.add_argument("settings", nargs="*", help="more settings, as ray.reshard=always")
-    options = parser.parse_args()
+def measure(ranks: int, steps: int) -> dict[str, object]:
+    """Laps of `steps` steps of both engines, after one for warming up, and what starting ray took."""
     with tempfile.TemporaryDirectory() as directory:
         size = make_model(Path(directory))
         shared = [f"model.path={directory}", "max_new_tokens=32", "prompts_per_step=32", "minibatch_rollouts=64"]
-        shared += [
-            "critic.minibatch_rollouts=32",
-            *options.settings,
-        ]  # half and a quarter of the rollouts, as by default
-        here = read_config(None, [*shared, "threads=2"])
-        there = read_config(None, [*shared, "engine=ray", "ray.ranks=2", "threads=1"])
+        shared += ["critic.minibatch_rollouts=32"]  # half and a quarter of the rollouts, as by default
+        here = read_config(None, [*shared, f"threads={ranks}"])
+        there = read_config(None, [*shared, "engine=ray", f"ray.ranks={ranks}", "threads=1"])
         near = local.build_roles(here)
         begun = time.perf_counter()
         far = ray.build_roles(there)
-        print(f"{size / 1e6:.2f} M parameters; ray ready after {time.perf_counter() - begun:.1f} s", flush=True)
+        started = time.perf_counter() - begun
         clocks = Clock([]), Clock([process for group in far.groups for _, process in group.processes])
         laps: tuple[list[list[tuple[float, float]]], ...] = ([], [])
         try:
-            for number in range(1, options.steps + 2):  # the first is for warming up
-                torch.set_num_threads(2)
+            for number in range(1, steps + 2):
+                torch.set_num_threads(ranks)
                 laps[0].append(step(near, here, number, clocks[0]))
                 laps[1].append(step(far, there, number, clocks[1]))
         finally:
             near.close()
             far.close()
-    for kind, name in enumerate(("wall", "CPU")):
-        print(f"{name + ' s, median (least)':24}{'local':>18}{'ray':>18}{'ratio':>18}")
-        for place, stage in enumerate((*STAGES, "whole")):
-            times = [
-                [sum(lap[kind] for lap in one) if stage == "whole" else one[place][kind] for one in steps[1:]]
-                for steps in laps
-            ]
-            shown = [(statistics.median(seconds), min(seconds)) for seconds in times]
-            ratio = tuple(b / max(a, 1e-9) for a, b in zip(*shown, strict=True))
-            print(
-                f"{stage:24}" + "".join(f"{middle:9.3f} ({least:.3f})".rjust(18) for middle, least in (*shown, ratio))
-            )
+    return {"parameters": size, "start_seconds": started, "local": laps[0][1:], "ray": laps[1][1:]}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--steps", type=int, default=5)
+    options = parser.parse_args()
+    print(MARK + json.dumps(measure(options.ranks, options.steps)))
 
 
 if __name__ == "__main__":

@@ -1,15 +1,10 @@
 """How fast the page's server answers on a run of ten million tokens, and how much memory it takes.
 
-python bench/view.py                                    # 100 steps × 100 rollouts × 1,000 tokens
-python bench/view.py --steps 10 --rollouts 100000 --tokens 10   # many short ones
-
 The run is made by LedgerStore.write; the server is a process of its own, asked over HTTP like a browser would.
 """
 
 from __future__ import annotations
 
-import argparse
-import json
 import os
 import re
 import shutil
@@ -21,8 +16,10 @@ import time
 import urllib.request
 from pathlib import Path
 from random import Random
+from typing import Any
 
 import torch
+from tables import Table, number
 
 from mingce.config import Config, as_values
 from mingce.ledger import Ledger
@@ -131,7 +128,7 @@ def in_the_browser(base: str, run: str, step: int, row: int) -> dict[str, float]
     return found
 
 
-def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, object]:
+def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, Any]:
     start = time.perf_counter()
     server = subprocess.Popen(
         [sys.executable, "-m", "mingce.cli", "view", str(run), "--no-browser", "--lang", "en"],
@@ -181,21 +178,46 @@ def measure(run: Path, steps: int, rollouts: int, samples: int) -> dict[str, obj
         server.wait()
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser()
-    parser.add_argument("--steps", type=int, default=100)
-    parser.add_argument("--rollouts", type=int, default=100)
-    parser.add_argument("--tokens", type=int, default=1000)
-    parser.add_argument("--samples", type=int, default=60)
-    options = parser.parse_args()
-    torch.set_num_threads(1)
-    with tempfile.TemporaryDirectory() as root:
-        run, total = make_run(Path(root), options.steps, options.rollouts, options.tokens)
-        size = sum(file.stat().st_size for file in (run / "ledger").iterdir())
-        print(f"{total:,} tokens, {options.steps} ledgers, {size / 1e6:.0f} MB", file=sys.stderr)
-        found = measure(run, options.steps, options.rollouts, options.samples)
-    print(json.dumps({"tokens": total} | found, indent=2))
+def milliseconds(value: Any) -> str:
+    return f"{number(value['median_ms'])} (most {number(value['max_ms'])})"
 
 
-if __name__ == "__main__":
-    main()
+def add_rows(table: Table, name: str, found: dict[str, Any]) -> None:
+    first, again, page, browser = (
+        found[key] for key in ("rollout_first", "rollout_again", "step_page", "in_the_browser")
+    )
+    run, memory = found["run_page_ms"], found["memory_MB"]
+    rows = {
+        "starting the server, s": number(found["start_s"]),
+        "list of runs, ms": number(found["runs_ms"]),
+        "a run's figures, first time (again), ms": f"{number(run['first'])} ({number(run['again'])}), {run['kB']} kB",
+        "a rollout, first time, ms": f"{milliseconds(first)}, {first['kB']} kB",
+        "of it the server's CPU, ms": number(first["cpu_ms"]),
+        "a rollout, again, ms": milliseconds(again),
+        "a step's rollouts, ms": f"{milliseconds(page)}, {page['kB']} kB",
+        "the prompts through the steps, ms": number(found["through_ms"]),
+        "a run drawn in a new browser, s": number(browser["run_s"]),
+        "a step drawn, s": number(browser["step_s"]),
+        "a rollout drawn, s": number(browser["rollout_s"]),
+        "a rollout drawn and a key answered, s": number(browser["rollout_and_a_key_s"]),
+        "the server's memory (at most), MB": f"{memory['now']} ({memory['peak']})",
+    }
+    table.rows += [[name, *row] for row in rows.items()]
+    table.raw.append({"run": name, **found})
+    table.at_most(f"{name}: a rollout, first time, median", first["median_ms"], None, " ms",
+                  group="Viewer: time to a rollout's numbers in a run of 10⁷ tokens")  # fmt: skip
+    table.at_most(f"{name}: a rollout drawn in a new browser", browser["rollout_s"], None, " s",
+                  group="Viewer: time to a rollout drawn in a new browser")  # fmt: skip
+
+
+def run(quick: bool) -> Table:
+    table = Table("view", "The page's server on large runs", ["run", "what", "measured"])
+    for steps, rollouts, tokens in ((5, 100, 1000),) if quick else ((100, 100, 1000), (10, 100_000, 10)):
+        name = f"{steps} steps × {rollouts:,} × {tokens:,} tokens"
+        with table.case(name), tempfile.TemporaryDirectory() as root:
+            place, total = make_run(Path(root), steps, rollouts, tokens)
+            size = sum(file.stat().st_size for file in (place / "ledger").iterdir())
+            table.notes.append(f"{name}: {total:,} tokens, {size / 1e6:,.0f} MB of ledgers.")
+            add_rows(table, name, measure(place, steps, rollouts, samples=60))
+    table.notes.append("On the wall, over HTTP as a browser asks; the browser is chromium by Playwright.")
+    return table

@@ -306,7 +306,7 @@ class Config:
     samples_per_prompt: int = _set(4, "responses drawn for each", "每个提示采样多少条")
     minibatch_rollouts: int = _set(128, "rollouts an optimizer step", "每次优化器更新用多少条回答")
     micro_batch_tokens: int = _set(
-        4096,
+        2048,
         "tokens (padding counted) a forward pass; changes speed and memory, not results",
         "一次前向多少 token（含填充）；只影响速度与内存",
     )

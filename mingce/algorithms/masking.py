@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from mingce.algorithms.checks import as_mask, same_shape
+from mingce.algorithms.sums import count_mean_squares
 
 EPSILON = 1e-8  # added to the variance before the root, as verl, TRL and OpenRLHF do
 
@@ -59,13 +60,8 @@ def masked_moments(values: Tensor, mask: Tensor) -> Moments:
     """Moments of the chosen tokens' `values` [B, T], in float64."""
     mask = as_mask(mask)
     same_shape(mask, values=values)
-    count = int(mask.sum())
-    if count == 0:
-        return Moments(0.0, 0.0, 0.0)
-    wide = keep(values.detach(), mask).double()
-    mean = wide.sum() / count
-    squares = keep(wide - mean, mask).square_().sum()
-    return Moments(float(count), float(mean), float(squares))
+    count, mean, squares = count_mean_squares(values, mask)
+    return Moments(float(count), mean, squares)
 
 
 def merge_moments(parts: Iterable[Moments]) -> Moments:
@@ -98,5 +94,5 @@ def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True, moments
     same_shape(mask, values=values)
     variance = moments.variance()
     scale = 1.0 / (variance + EPSILON) ** 0.5 if variance > 0 else 0.0
-    whitened = (values - moments.mean) * scale
-    return keep(whitened if shift_mean else whitened + moments.mean, mask)
+    whitened = (values - moments.mean).mul_(scale)  # in place from here on: new memory costs more than the arithmetic
+    return (whitened if shift_mean else whitened.add_(moments.mean)).masked_fill_(~mask, 0.0)

@@ -1,0 +1,121 @@
+"""Every benchmark, side by side with its peers: `python -m bench`, or `make bench`, which makes the peers' environment.
+
+python -m bench --only credit,sampling          some of the tables
+python -m bench --peers PYTHON                  with TRL and torchrl, by a Python that has the `bench` extra's packages
+python -m bench --json figures.json             keep the numbers; tables not measured now are kept as they were
+python -m bench --json figures.json --write docs/performance.md --only ""     the page from the numbers alone
+"""
+
+from __future__ import annotations
+
+import argparse
+import importlib
+import json
+import os
+import platform
+import sys
+import time
+import traceback
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+import torch
+import transformers
+from measuring import matmul_rate, memory_bandwidth, pinned
+from rich.console import Console
+from tables import Table, as_json, of_json
+from toys import linear_shapes, llama
+from writing import page, show
+
+from mingce.memory import keep_freed_memory
+
+NAMES = (
+    "credit", "sampling", "log_probs", "update", "update_peers", "end_to_end", "accuracy", "demo", "growth", "ranks",
+    "store", "view", "audit",
+)  # fmt: skip
+WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
+ALL_CORES = ("end_to_end", "accuracy", "demo", "ranks", "view")
+PEERS = Path(__file__).parents[1] / ".venv-peers/bin/python"
+
+
+def measured(name: str, quick: bool, peers: str | None) -> Table:
+    """One table; its module is imported here, so that one that is not asked for costs nothing."""
+    begin, load = time.perf_counter(), os.getloadavg()[0]
+    try:
+        with nullcontext() if name in ALL_CORES else pinned(1):
+            work = importlib.import_module(name).run
+            table: Table = work(quick, peers) if name in WITH_PEERS else work(quick)
+    except Exception as error:  # the other tables are still worth having
+        traceback.print_exc()
+        table = Table(name, name.replace("_", " "), [], failures=[f"{type(error).__name__}: {error}"])
+    minutes = (time.perf_counter() - begin) / 60
+    hurry = " Quick: fewer cases and rounds." if quick else ""
+    table.notes.append(
+        f"Measured on {time.strftime('%Y-%m-%d')} in {minutes:.1f} minutes, at a load of {load:.1f} before and "
+        f"{os.getloadavg()[0]:.1f} after on {os.cpu_count()} cores.{hurry}"
+    )
+    return table
+
+
+def conditions() -> dict[str, Any]:
+    """The machine and what its own limits are now, on one core."""
+    lines = Path("/proc/cpuinfo").read_text().splitlines() if Path("/proc/cpuinfo").exists() else []
+    names = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    with pinned(1):
+        rates = {"1024³": matmul_rate([(1024, 1024, 1024)])}
+        for size in ("1 M", "5 M"):
+            rates[f"the products of a {size} model's update of 64 × 64"] = matmul_rate(
+                linear_shapes(llama(size), 64 * 71)
+            )
+        copied = memory_bandwidth()
+    return {
+        "processor": f"{next(names, platform.machine())}, {os.cpu_count()} cores",
+        "software": f"torch {torch.__version__}, transformers {transformers.__version__}, "
+        f"Python {platform.python_version()}",
+        **{f"torch.matmul on one core, {what}": f"{rate / 1e9:.0f} GFLOP/s" for what, rate in rates.items()},
+        "a copy in memory on one core, read and written": f"{copied / 1e9:.0f} GB/s",
+    }
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
+    parser.add_argument("--only", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
+    parser.add_argument("--peers", default=str(PEERS) if PEERS.exists() else None, help="a Python with trl and torchrl")
+    parser.add_argument("--json", type=Path, help="file of the numbers")
+    parser.add_argument("--write", type=Path, help="page to write")
+    options = parser.parse_args()
+    asked = [name for name in options.only.split(",") if name]
+    for name in asked:
+        if name not in NAMES:
+            parser.error(f"there is no table '{name}'; there are {', '.join(NAMES)}")
+    keep_freed_memory()
+    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    console = Console(width=max(140, Console().width))
+    known: dict[str, Table] = {}
+    machine: dict[str, Any] = {}
+    if options.json and options.json.exists():
+        tables, machine = of_json(json.loads(options.json.read_text()))
+        known = {table.name: table for table in tables}
+    machine = conditions() if asked or not machine else machine
+    for name in asked:
+        known[name] = measured(name, options.quick, options.peers)
+        show(console, known[name])
+        tables = [known[name] for name in NAMES if name in known]
+        if options.json:
+            options.json.write_text(json.dumps(as_json(tables, machine), indent=1, ensure_ascii=False) + "\n")
+        if options.write:
+            options.write.write_text(page(tables, machine))
+    if options.write and not asked:
+        options.write.write_text(page([known[name] for name in NAMES if name in known], machine))
+    failed = [name for name in asked if known[name].failures]
+    if failed:
+        console.print(f"[red]not all was measured[/] in {', '.join(failed)}")
+    return 1 if failed else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
