@@ -92,6 +92,12 @@ def test_long_rows_too(name: str) -> None:
     assert_same(build(name), *rows_of([_LONG + 3, 40, _LONG + 9], 7))
 
 
+def test_rows_without_a_wanted_place() -> None:
+    ids, wanted = rows_of([9, 23, 5, 12], 2)
+    wanted[0] = wanted[2] = False
+    assert_same(build("llama grouped"), ids, wanted)
+
+
 @settings(max_examples=25, deadline=None)
 @given(lengths=st.lists(st.integers(1, 40), min_size=1, max_size=6), data=st.data())
 def test_any_lengths_and_places(lengths: list[int], data: st.DataObject) -> None:

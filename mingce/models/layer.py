@@ -116,32 +116,46 @@ class _Read(torch.autograd.Function):
 class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, lengths: Tensor, heads: int, scale: float) -> Tensor:
-        width, size = cos.shape
+        size = cos.shape[1]
         kv_heads = (qkv.shape[1] // size - heads) // 2
-        query, key, value = (qkv.new_empty(len(lengths), count, width, size) for count in (heads, kv_heads, kv_heads))
-        ctx.turns = tuple(_halves(turn, size) for turn in (cos, sin))
-        kernels.rotate(
-            _halves(qkv.detach().contiguous(), size), *ctx.turns, lengths.numpy(),
-            *(_halves(rows, size) for rows in (query, key, value)),
-        )  # fmt: skip
-        attended = _Whole(query, key, value, scale) if width < _LONG else _ByPieces(query, key, value, scale)
-        ctx.attended, ctx.lengths, ctx.shape = attended, lengths.numpy(), qkv.shape
-        flat = qkv.new_empty(len(qkv), heads, size)
-        kernels.flatten(attended.mixed.numpy(), ctx.lengths, flat.numpy())
+        flat, given, begin = qkv.new_empty(len(qkv), heads, size), qkv.detach().contiguous(), 0
+        ctx.parts, ctx.size = [], size
+        for rows in _alike(lengths.tolist()):
+            own, width = lengths[rows].numpy(), int(lengths[rows].max())
+            if width == 0:
+                continue
+            tokens = slice(begin, begin := begin + int(own.sum()))
+            turns = [_halves(turn[:width], size) for turn in (cos, sin)]
+            query, key, value = (qkv.new_empty(len(own), count, width, size) for count in (heads, kv_heads, kv_heads))
+            kernels.rotate(_halves(given[tokens], size), *turns, own, *(_halves(r, size) for r in (query, key, value)))
+            attended = _Whole(query, key, value, scale) if width < _LONG else _ByPieces(query, key, value, scale)
+            kernels.flatten(attended.mixed.numpy(), own, flat[tokens].numpy())
+            ctx.parts.append((tokens, own, turns, attended))
         return flat.view(len(qkv), -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        attended: _Whole | _ByPieces = ctx.attended
-        of_mixed = torch.empty_like(attended.mixed)
-        heads, size = of_mixed.shape[1], of_mixed.shape[3]
-        kernels.unflatten(grad.contiguous().view(-1, heads, size).numpy(), ctx.lengths, of_mixed.numpy())
-        rows = (_halves(part.contiguous(), size) for part in attended.backward(of_mixed))
-        of_qkv = grad.new_empty(ctx.shape)
-        kernels.rotate_backward(_halves(of_qkv, size), *ctx.turns, ctx.lengths, *rows)
-        ctx.attended = None
+        size, of_qkv = ctx.size, None
+        for tokens, own, turns, attended in ctx.parts:
+            of_mixed = torch.empty_like(attended.mixed)
+            kernels.unflatten(grad[tokens].reshape(-1, of_mixed.shape[1], size).numpy(), own, of_mixed.numpy())
+            parts = attended.backward(of_mixed)
+            if of_qkv is None:
+                of_qkv = grad.new_empty(len(grad), size * sum(part.shape[1] for part in parts))
+            rows = (_halves(part.contiguous(), size) for part in parts)
+            kernels.rotate_backward(_halves(of_qkv[tokens], size), *turns, own, *rows)
+        ctx.parts = []
         return of_qkv, None, None, None, None, None
+
+
+def _alike(lengths: Sequence[int]) -> list[slice]:
+    """Neighbouring rows that are padded to one width: none shorter than 0.7 of it. Rows come longest first."""
+    firsts = [0]
+    for row, length in enumerate(lengths):
+        if not 0.7 * lengths[firsts[-1]] <= length <= lengths[firsts[-1]]:
+            firsts.append(row)
+    return [slice(begin, end) for begin, end in zip(firsts, [*firsts[1:], len(lengths)], strict=True)]
 
 
 def _halves(tensor: Tensor, size: int) -> Any:
