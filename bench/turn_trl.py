@@ -73,9 +73,11 @@ if tokenizer.eos_token_id is None:
 config = PPOConfig(
     output_dir=asked["directory"], per_device_train_batch_size=asked["batch"], num_mini_batches=asked["minibatches"],
     gradient_accumulation_steps=1,  # an optimizer step for each minibatch
-    num_ppo_epochs=asked["epochs"], local_rollout_forward_batch_size=asked["batch"], total_episodes=10**7,
-    response_length=asked["length"], stop_token="eos" if asked["ends"] else None, temperature=1.0,
-    learning_rate=asked["lr"], lr_scheduler_type="constant", kl_coef=0.01, vf_coef=0.1, lam=0.95,
+    num_ppo_epochs=asked["epochs"], local_rollout_forward_batch_size=asked["batch"],
+    total_episodes=asked.get("steps", 40_000) * asked["batch"], response_length=asked["length"],
+    stop_token="eos" if asked["ends"] else None, temperature=asked.get("temperature", 1.0), learning_rate=asked["lr"],
+    lr_scheduler_type=asked.get("schedule", "constant"), warmup_steps=asked.get("warmup", 0),
+    kl_coef=asked.get("kl", 0.01), vf_coef=0.1, lam=0.95,
     num_sample_generations=0, report_to="none", save_strategy="no", logging_steps=1, disable_tqdm=True, use_cpu=True,
     seed=asked["seed"], bf16=False, gradient_checkpointing=False,
 )  # fmt: skip

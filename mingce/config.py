@@ -126,8 +126,8 @@ class CreditConfig:
     )
     whiten: str = _set(
         "auto",
-        "whiten advantages: yes, no, auto (no for grpo, dr_grpo and rloo)",
-        "白化优势：yes、no、auto（grpo、dr_grpo、rloo 不白化）",
+        "whiten advantages: always, never, auto (not for grpo, dr_grpo and rloo)",
+        "白化优势：always、never、auto（grpo、dr_grpo、rloo 不白化）",
     )
 
 

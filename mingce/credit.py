@@ -34,4 +34,4 @@ def assign_credit(ledger: Ledger, config: Config, beta: float) -> None:
 
 def whitens(config: Config) -> bool:
     """Whether this configuration whitens advantages."""
-    return config.credit.whiten == "yes" or (config.credit.whiten == "auto" and config.estimator not in UNWHITENED)
+    return config.credit.whiten == "always" or (config.credit.whiten == "auto" and config.estimator not in UNWHITENED)

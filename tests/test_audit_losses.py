@@ -334,6 +334,13 @@ def test_planted_in_rounded_dumps_are_named_rightly_if_at_all(
 # ── where nothing can be said ──────────────────────────────────────────────────────────────────────────────────────
 
 
+def test_one_update_of_the_critic_leaves_its_values_as_they_were() -> None:
+    dump = clean(2)
+    same_values(dump)
+    dump.settings["critic_updates"] = 1
+    assert told(dump) == {}
+
+
 def test_equal_lengths_hide_the_micro_batch_mean() -> None:
     dump = clean(2)
     dump.columns["response_mask"] = dump.columns["attention_mask"] = np.ones(dump.shape, dtype=bool)

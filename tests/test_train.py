@@ -14,7 +14,7 @@ from mingce.algorithms import reference
 from mingce.algorithms.advantage import ESTIMATORS, needs_critic
 from mingce.algorithms.losses import batch_totals
 from mingce.config import Config, as_values, read_config
-from mingce.credit import assign_credit
+from mingce.credit import assign_credit, whitens
 from mingce.engine.local import Roles, build_roles
 from mingce.ledger import Ledger
 from mingce.run import Run
@@ -271,3 +271,11 @@ def test_stored_configuration_reads_back(tmp_path: Path) -> None:
     run = trained(tmp_path, *SMALL, "lam=0.9")
     assert run.config()["credit"]["lam"] == 0.9
     assert as_values(read_config(None, [*SMALL, "lam=0.9", f"root={tmp_path}", "name=run"])) == run.config()
+
+
+@pytest.mark.parametrize(
+    ("whiten", "estimator", "wanted"),
+    [("auto", "gae", True), ("auto", "rloo", False), ("always", "rloo", True), ("never", "gae", False)],
+)
+def test_whitening_is_as_it_was_set(whiten: str, estimator: str, wanted: bool) -> None:
+    assert whitens(read_config(None, [f"credit.whiten={whiten}", f"estimator={estimator}"])) is wanted

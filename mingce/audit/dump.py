@@ -40,8 +40,8 @@ ROW_COLUMNS = (
 )  # fmt: skip
 # Settings of the run, each of them optional:
 #   gamma, lam, beta (KL in the reward), kl_estimator, kl_loss_coef, estimator, clip, clip_low, clip_high, value_clip,
-#   loss_agg_mode, loss_norm, temperature, top_p, top_k, ppo_epochs, group_size, world_size, learner_version, step,
-#   eos_id, pad_id, bos_id, stop_ids, max_response_length, kl_target, kl_horizon
+#   loss_agg_mode, loss_norm, temperature, top_p, top_k, ppo_epochs, critic_updates, group_size, world_size,
+#   learner_version, step, eos_id, pad_id, bos_id, stop_ids, max_response_length, kl_target, kl_horizon
 # Scalars the trainer logged for this step: pg_loss, vf_loss, kl_loss, entropy_mean, kl_mean, pg_clipfrac, vf_clipfrac,
 #   approx_kl, advantages_mean, kl_coef …
 

@@ -181,6 +181,8 @@ def value_clip(e: Evidence) -> Iterator[Finding]:
                 yield Finding(CLIPFRAC, "vf_clipfrac", {"count": count, "clip": clip}, places, hit)
         if not e.has("new_log_probs", "old_log_probs") or np.ptp(old[mask]) == 0 or not np.array_equal(new, old):
             return
+        if number(e, "critic_updates") == 1:  # new_values are those of the last update, made before it: the first ones
+            return
         moved = np.abs(e["new_log_probs"] - e["old_log_probs"])[mask]
         if float(np.median(moved)) > 1e-3:
             yield Finding(SAME_VALUES, "new_values")

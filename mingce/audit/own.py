@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -35,6 +36,7 @@ def dump_of_ledger(
 def settings_of(config: Config, *, beta: float | None = None, stop_ids: Sequence[int] = ()) -> dict[str, Any]:
     """A run's configuration under the audit's names. β is left out where it moves and is not given."""
     kl, sampling = config.kl, config.sampling
+    rollouts = config.prompts_per_step * config.samples_per_prompt
     settings: dict[str, Any] = {
         "gamma": config.credit.gamma,
         "lam": config.credit.lam,
@@ -45,6 +47,7 @@ def settings_of(config: Config, *, beta: float | None = None, stop_ids: Sequence
         "clip_high": config.actor.clip_high,
         "loss_agg_mode": config.actor.loss_agg_mode,
         "ppo_epochs": config.actor.epochs,
+        "critic_updates": config.critic.epochs * math.ceil(rollouts / config.critic.minibatch_rollouts),
         "temperature": sampling.temperature,
         "top_p": sampling.top_p,
         "top_k": sampling.top_k,

@@ -46,8 +46,8 @@ SETTINGS: dict[str, str] = {
     for name in (
         "gamma", "lam", "beta", "kl_estimator", "kl_loss_coef", "estimator", "clip", "clip_low", "clip_high",
         "value_clip", "loss_agg_mode", "loss_norm", "temperature", "top_p", "top_k", "ppo_epochs", "group_size",
-        "world_size", "learner_version", "step", "eos_id", "pad_id", "bos_id", "stop_ids", "max_response_length",
-        "kl_target", "kl_horizon",
+        "critic_updates", "world_size", "learner_version", "step", "eos_id", "pad_id", "bos_id", "stop_ids",
+        "max_response_length", "kl_target", "kl_horizon",
     )
 } | {
     "lambda": "lam", "lambd": "lam", "gae_lambda": "lam", "discount": "gamma", "kl_coef": "beta", "kl_coeff": "beta",
@@ -63,7 +63,9 @@ SETTINGS: dict[str, str] = {
 # types of the settings that are not numbers of any kind
 KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("kl_estimator", "estimator", "loss_agg_mode"), (str,)),
-    **dict.fromkeys(("top_k", "ppo_epochs", "group_size", "world_size", "learner_version", "step"), (int,)),
+    **dict.fromkeys(
+        ("top_k", "ppo_epochs", "critic_updates", "group_size", "world_size", "learner_version", "step"), (int,)
+    ),
     **dict.fromkeys(("eos_id", "pad_id", "bos_id", "max_response_length"), (int,)),
     "stop_ids": (list,),
 }

@@ -83,7 +83,10 @@ class Run:
 
     def lay_beside(self, draft: Draft) -> None:
         draft.put_settings(self.settings)
-        draft.put_scalars(self.metrics.get(-1 if draft.step is None else draft.step))
+        logged = self.metrics.get(-1 if draft.step is None else draft.step, {})
+        draft.put_scalars(logged)
+        if isinstance(logged.get("critic/updates"), int | float):
+            draft.settings["critic_updates"] = logged["critic/updates"]
         if "kl_coef" in draft.scalars:
             draft.settings["beta"] = draft.scalars["kl_coef"]  # adaptive: this step's own
 
