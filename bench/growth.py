@@ -1,12 +1,16 @@
 """How a step grows: time over response length and over the number of rollouts, memory over that of micro-batches.
 
 A step here is drawing, scoring and one epoch of updates by the functions the trainer calls, 1 M model. The time of
-attention alone, measured on tensors of the same shapes, is taken off before the exponent over length is fitted.
+attention alone, which reads every earlier token, is clocked in the step and taken off before the exponent is fitted.
 """
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from contextlib import ExitStack
 from typing import Any
+from unittest import mock
 
 import torch
 from measuring import Spread, Work, growth, take_turns
@@ -16,6 +20,7 @@ from toys import PAD, llama, prompts
 from update import MICRO, PROMPT, make_ledger, ours
 
 from mingce.ledger import Ledger
+from mingce.models import bare, layer
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Sampling, generate
 
@@ -34,51 +39,52 @@ def step(model: Any, ledger: Ledger) -> None:
     ours(model, ledger, epochs=1)
 
 
-def attention_seconds(model: Any, rows: int, length: int) -> float:
-    """CPU seconds of a step's attention: two passes over whole rows, one with gradients, and the decoder's reading."""
-    config, width = model.config, PROMPT + length
-    heads, size = config.num_attention_heads, config.hidden_size // config.num_attention_heads
-    q, k, v = (torch.randn(1, heads, width, size, requires_grad=True) for _ in range(3))
+class AttentionClock(ExitStack):
+    """CPU seconds in attention while it is entered: the decoder's reading, and passes over rows there and back."""
 
-    def attend() -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=True)
+    def __init__(self) -> None:
+        super().__init__()
+        self.seconds = 0.0
+        places = [(bare, "_attend")]
+        places += [(kind, name) for kind in (layer._Whole, layer._ByPieces) for name in ("__init__", "backward")]
+        for place, name in places:
+            self.enter_context(mock.patch.object(place, name, self._timed(getattr(place, name))))
 
-    half = slice(width // 2)  # what the decoder reads at a step, on average
+    def _timed(self, work: Callable[..., Any]) -> Callable[..., Any]:
+        def timed(*given: Any) -> Any:
+            begin = time.process_time()
+            made = work(*given)
+            self.seconds += time.process_time() - begin
+            return made
 
-    def read() -> torch.Tensor:
-        return torch.nn.functional.scaled_dot_product_attention(q[:, :, :1], k[:, :, half], v[:, :, half])
-
-    works: dict[str, Work] = {"both": lambda: attend().sum().backward()}  # type: ignore[no-untyped-call]
-    seconds = take_turns(works, 3)
-    with torch.no_grad():
-        seconds |= take_turns({"once": attend, "reading": read}, 3)
-    both, once, reading = (min(seconds[name]) for name in ("both", "once", "reading"))
-    return float(rows * config.num_hidden_layers * (both + once + length * reading))
+        return timed
 
 
 def add_growth(table: Table, what: str, shapes: list[tuple[int, int]], rounds: int) -> None:
     """Rows of the table for steps of these shapes, which take turns too, so that a busy minute bends no curve."""
     model = llama("1 M")
+    attention: dict[str, list[float]] = {}
 
-    def work(rows: int, length: int) -> Work:
+    def work(name: str, rows: int, length: int) -> Work:
         ledger = make_ledger(rows, length)
-        return lambda: step(model, ledger)
 
-    taken = take_turns({f"{rows} × {length}": work(rows, length) for rows, length in shapes}, rounds)
-    seconds = [Spread.of(one).median for one in taken.values()]
+        def clocked() -> None:
+            with AttentionClock() as clock:
+                step(model, ledger)
+            attention.setdefault(name, []).append(clock.seconds)
+
+        return clocked
+
+    taken = take_turns({f"{r} × {n}": work(f"{r} × {n}", r, n) for r, n in shapes}, rounds)
+    seconds, alone = ([Spread.of(of[name]).median for name in taken] for of in (taken, attention))
     tokens = [rows * length for rows, length in shapes]
-    longer = shapes[0][1] != shapes[-1][1]  # attention is linear in rows
-    alone = [attention_seconds(model, *shape) if longer else 0.0 for shape in shapes]
-    rest = [whole - min(part, 0.9 * whole) for whole, part in zip(seconds, alone, strict=True)]
+    rest = [whole - part for whole, part in zip(seconds, alone, strict=True)]
     for name, count, whole, part in zip(taken, tokens, seconds, alone, strict=True):
-        share = f"{part / whole:.0%}" if longer else ""
-        table.rows.append([what, name, number(whole), share, number(1e6 * whole / count)])
-    table.raw.append({"over": what, "shapes": shapes, "seconds": taken, "attention_seconds": alone})
-    beyond = ", beyond attention" if longer else ""
-    table.at_most(f"over {what}{beyond}: fitted exponent", growth(tokens, rest), 1.1,
+        table.rows.append([what, name, number(whole), f"{part / whole:.0%}", number(1e6 * whole / count)])
+    table.raw.append({"over": what, "shapes": shapes, "seconds": taken, "attention_seconds": attention})
+    table.at_most(f"over {what}, beyond attention: fitted exponent", growth(tokens, rest), 1.1,
                   group="Growth of a step's time over its tokens, fitted exponent")  # fmt: skip
-    if longer:
-        table.notes.append(f"With attention's own term the exponent over {what} is {growth(tokens, seconds):.2f}.")
+    table.notes.append(f"With attention's own term the exponent over {what} is {growth(tokens, seconds):.2f}.")
 
 
 def add_memory(table: Table) -> None:
