@@ -13,6 +13,7 @@ import importlib
 import json
 import os
 import platform
+import shutil
 import sys
 import time
 import traceback
@@ -30,6 +31,7 @@ from tables import Table, as_json, of_json
 from toys import linear_shapes, llama
 from writing import page, show
 
+from mingce.atomic import atomic_write
 from mingce.memory import keep_freed_memory
 
 NAMES = (
@@ -97,8 +99,18 @@ def main() -> int:
     console = Console(width=max(140, Console().width))
     known: dict[str, Table] = {}
     machine: dict[str, Any] = {}
+    if options.peers and shutil.which(options.peers) is None:
+        parser.error(f"there is no Python at {options.peers}; `make bench` makes one in .venv-peers")
+    for path in filter(None, (options.json, options.write)):
+        if not path.parent.is_dir():
+            parser.error(f"there is no directory {path.parent}; make it first")
+    if not asked and not (options.json and options.json.exists()):
+        parser.error("there are no numbers to write about; name tables with --only or a file of numbers with --json")
     if options.json and options.json.exists():
-        tables, machine = of_json(json.loads(options.json.read_text()))
+        try:
+            tables, machine = of_json(json.loads(options.json.read_text()))
+        except (ValueError, KeyError, TypeError):
+            parser.error(f"{options.json} is no whole file of numbers; restore it or name another")
         known = {table.name: table for table in tables}
     machine = conditions() if asked or not machine else machine
     for name in asked:
@@ -106,7 +118,8 @@ def main() -> int:
         show(console, known[name])
         tables = [known[name] for name in NAMES if name in known]
         if options.json:
-            options.json.write_text(json.dumps(as_json(tables, machine), indent=1, ensure_ascii=False) + "\n")
+            numbers = json.dumps(as_json(tables, machine), indent=1, ensure_ascii=False) + "\n"
+            atomic_write(options.json, numbers.encode())
         if options.write:
             options.write.write_text(page(tables, machine))
     if options.write and not asked:

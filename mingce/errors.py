@@ -37,7 +37,7 @@ class UnknownNameError(MingceError):
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = ""):
         """`where` says where a list too long to print is found."""
         known = sorted(set(known))
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.5)
+        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
         listed = (
             f"known: {', '.join(known)}." if len(known) <= 24 else f"it is none of the {len(known)} known ones{where}."
         )

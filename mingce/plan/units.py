@@ -40,11 +40,7 @@ def _factor(size: re.Match[str]) -> float:
 
 def show_bytes(count: float) -> str:
     """Three figures and a unit: `14.2 GB`."""
-    for unit in ("B", "kB", "MB", "GB", "TB"):
-        if count < 999.5 or unit == "TB":
-            return f"{figures(count)} {unit}"
-        count /= 1000
-    raise AssertionError("unreachable")
+    return _by_thousands(count, (" B", " kB", " MB", " GB", " TB"))
 
 
 def show_seconds(seconds: float) -> str:
@@ -57,11 +53,16 @@ def show_seconds(seconds: float) -> str:
 
 def show_count(count: float) -> str:
     """`7.62 B`, `145 k`: parameters and tokens."""
-    for unit in ("", " k", " M", " B", " T"):
-        if count < 999.5 or unit == " T":
+    return _by_thousands(count, ("", " k", " M", " B", " T"))
+
+
+def _by_thousands(count: float, units: tuple[str, ...]) -> str:
+    """In the first unit that leaves less than a thousand, or the last."""
+    for unit in units[:-1]:
+        if count < 999.5:
             return f"{figures(count)}{unit}"
         count /= 1000
-    raise AssertionError("unreachable")
+    return f"{figures(count)}{units[-1]}"
 
 
 def figures(value: float) -> str:
