@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -54,7 +55,7 @@ def build(config: PretrainedConfig, scale: float = 0.3) -> Any:
 
 def family_model(name: str) -> Any:
     """A random model of a family."""
-    return build(FAMILIES[name])
+    return build(copy.deepcopy(FAMILIES[name]))  # a test may change its model's settings
 
 
 def ragged_prompts(count: int, longest: int = 9) -> list[list[int]]:

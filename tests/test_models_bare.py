@@ -6,18 +6,16 @@ from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mingce.models import bare
-from mingce.models.bare import BareModel
-from mingce.models.cache import drop_rows, roomy_cache
+from mingce.models.bare import BareDecoder
 from tests.families import family_model
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 4},
-    "llama grouped, biased, tied": {
-        "num_key_value_heads": 2, "attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True,
-    },
+    "llama grouped, tied": {"num_key_value_heads": 2, "tie_word_embeddings": True},
     "llama one key head, wide heads": {"num_key_value_heads": 1, "head_dim": 24},
     "llama turned slowly": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
     "qwen2": {"num_key_value_heads": 2},
@@ -29,7 +27,7 @@ def build(name: str) -> Any:
     torch.manual_seed(len(name))
     sizes = {"vocab_size": 50, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3}
     config = AutoConfig.for_model(
-        name.split()[0], **sizes, num_attention_heads=4, max_position_embeddings=128, **SHAPES[name]
+        name.split()[0], **sizes, num_attention_heads=4, max_position_embeddings=512, **SHAPES[name]
     )
     model = AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():
@@ -38,29 +36,28 @@ def build(name: str) -> Any:
     return model
 
 
+@pytest.mark.parametrize("longest", [7, 300])
 @pytest.mark.parametrize("name", SHAPES)
 @torch.no_grad()
-def test_logits_are_those_of_transformers(name: str) -> None:
+def test_logits_are_those_of_transformers(name: str, longest: int) -> None:
     model = build(name)
     assert bare.fits(model)
-    rows, width, steps = 5, 7, 40
-    starts = torch.tensor([0, 3, 6, 1, 0])
-    ids = torch.randint(0, 50, (rows, width + steps))
-    mask = (torch.arange(width + steps) >= starts[:, None]).long()
-    positions = (mask.cumsum(1) - 1).clamp(min=0)
-    whole = model(input_ids=ids, attention_mask=mask, position_ids=positions).logits
-    cache = roomy_cache(model.config)
-    model(
-        input_ids=ids[:, :width], attention_mask=mask[:, :width], position_ids=positions[:, :width],
-        past_key_values=cache, use_cache=True,
-    )  # fmt: skip
-    step, left = BareModel(model, width + steps), torch.arange(rows)
-    for t in range(width, width + steps):
-        if t == width + 20:  # two rows end; the others go on in another order
-            left = drop_rows(cache, torch.tensor([True, False, False, True, False]))
-        logits = step(ids[left, t], positions[left, t], starts[left], cache.layers)
-        torch.testing.assert_close(logits, whole[left, t], rtol=2e-5, atol=2e-5 * float(whole.abs().max()))
-    assert cache.get_seq_length() == width + steps
+    lengths, steps = torch.tensor([longest, 3, 1, 5, longest]), 40
+    ids = torch.randint(0, 50, (5, longest + steps))
+    whole = model(input_ids=ids).logits
+    decoder = BareDecoder(model, longest + steps)
+    rows = torch.tensor([0, 1, 1, 2, 3, 4, 3])  # prompts of which some have two rows
+    prompts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
+
+    def assert_same(logits: Tensor, at: int) -> None:
+        wanted = whole[rows, lengths[rows] - 1 + at]
+        torch.testing.assert_close(logits, wanted, rtol=2e-5, atol=2e-5 * float(whole.abs().max()))
+
+    assert_same(decoder.begin(prompts, rows), 0)
+    for t in range(steps):
+        if t == 20:  # two rows end; the others go on in another order
+            rows = rows[decoder.drop(torch.tensor([True, False, False, True, False, False, False]))]
+        assert_same(decoder.step(ids[rows, lengths[rows] + t]), t + 1)
 
 
 @pytest.mark.parametrize("family", ["gpt2", "gpt_neox"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -19,8 +20,10 @@ from transformers import (
 )
 
 from mingce.errors import ModelError, SettingError
-from mingce.models import drawing, sampling
+from mingce.models import drawing, vocabulary
+from mingce.models.bare import BareDecoder
 from mingce.models.batching import forward_inputs
+from mingce.models.cache import CachedDecoder
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Generation, Sampling, generate
 
@@ -146,8 +149,14 @@ def test_same_seeds_give_the_same_bits() -> None:
 
 @pytest.mark.parametrize("family", ["llama", "gpt2"])
 def test_finished_rows_leave_the_batch(family: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    model, sizes, forward = family_model(family), list[int](), sampling._Step.__call__
-    monkeypatch.setattr(sampling._Step, "__call__", lambda self, *of: sizes.append(len(of[0])) or forward(self, *of))
+    model, sizes = family_model(family), list[int]()
+
+    def counted(work: Callable[..., Tensor]) -> Callable[..., Tensor]:
+        return lambda self, rows, *more: sizes.append(len(rows)) or work(self, rows, *more)
+
+    decoder = BareDecoder if family == "llama" else CachedDecoder
+    for name in ("begin", "step"):
+        monkeypatch.setattr(decoder, name, counted(getattr(decoder, name)))
     drawn = generate(model, ragged_prompts(4), Sampling(24, stop_ids=(5, 6, 7)), n=8, seeds=range(32), pad_id=PAD)
     lengths = drawn.attention_mask.sum(1)
     present = [int((lengths > slot).sum()) for slot in range(drawn.token_ids.shape[1])]
@@ -246,3 +255,28 @@ def test_uniforms_match_splitmix64() -> None:
 def test_settings_outside_their_range(setting: dict[str, Any]) -> None:
     with pytest.raises(SettingError, match=next(iter(setting))):
         Sampling(**{"max_new_tokens": 4, **setting})
+
+
+@pytest.mark.parametrize("size", [1, 61, 3000])
+def test_a_token_is_picked_where_the_cumulative_distribution_passes_the_number(size: int) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = 3 * torch.randn(400, size, generator=generator)
+    logits[torch.rand(400, size, generator=generator) < 0.3] = -math.inf  # what truncation leaves out
+    logits[:, 0] = 0.0
+    numbers = torch.rand(400, dtype=torch.float64, generator=generator)
+    numbers[:2] = torch.tensor([0.0, 1 - 2.0**-53])
+    tokens, log_probs = vocabulary.pick(logits, numbers)
+    exact = logits.double().log_softmax(-1)
+    torch.testing.assert_close(log_probs.double(), exact.gather(1, tokens[:, None])[:, 0], atol=2e-6, rtol=0)
+    cumulative = exact.exp().cumsum(1)
+    after = cumulative.gather(1, tokens[:, None])[:, 0]
+    before = after - exact.exp().gather(1, tokens[:, None])[:, 0]
+    assert bool(((before - 1e-6 <= numbers) & (numbers <= after + 1e-6)).all())
+    assert bool(log_probs.isfinite().all()), "a token that may not be drawn never is"
+
+
+def test_broken_logits_are_not_picked_from_silently() -> None:
+    logits = torch.zeros(4, 2000)
+    logits[0, 0], logits[1, 1999], logits[2, 7] = math.nan, math.nan, math.inf
+    _, log_probs = vocabulary.pick(logits, torch.full((4,), 0.5, dtype=torch.float64))
+    assert log_probs.isfinite().tolist() == [False, False, False, True]

@@ -1,8 +1,9 @@
-"""One token more for every row of a Llama-shaped model on the CPU, with nothing in it that decoding does not need.
+"""Decoding with a Llama-shaped model on the CPU, with nothing in it that decoding does not need.
 
 transformers' forward pass runs some forty small operations a layer, and its attention is made for long queries. With
-one token a row they cost as much as the matrix products. Here a layer is four products, in weights laid side by side,
-and two compiled loops: rotation, cache and attention in one, residual and norm in the other.
+one token a row they cost as much as the matrix products. Here a layer is four products, in weights laid side by side
+and by input, which is how a product with few rows reads them fastest, and three compiled loops. Prompts run through
+`mingce.models.trunk` once.
 """
 
 from __future__ import annotations
@@ -15,86 +16,116 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mingce.models.cache import RoomyLayer
+from mingce.models import kernels, trunk
+from mingce.models.cache import grown, moves
 from mingce.models.kernels import compiled, exp
 from mingce.models.lora import base_causal_lm
-from mingce.models.trunk import FIXED_ROTATIONS
 
 _SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
 
 
 def fits(model: nn.Module) -> bool:
-    """Whether the model is one that `BareModel` computes: its shape, float32, on the CPU, no adapters, no windows."""
+    """Whether the model is one that `BareDecoder` computes."""
     if type(model).__name__ not in _SHAPES or base_causal_lm(model) is not model:
         return False
-    config: Any = model.config
-    first = next(model.parameters())
-    return bool(
-        first.device.type == "cpu"
-        and all(p.dtype == torch.float32 for p in model.parameters())
-        and config.hidden_act == "silu"
-        and config.rope_parameters.get("rope_type", "default") in FIXED_ROTATIONS
-        and set(getattr(config, "layer_types", None) or ["full_attention"]) == {"full_attention"}
-    )
+    inner: Any = model
+    head = inner.lm_head.weight
+    return trunk.fits(inner.model) and head.dtype == torch.float32 and head.device.type == "cpu"
 
 
 class _Layer:
-    """A layer's weights, those that read the same numbers laid side by side."""
+    """A layer's weights `[inputs, outputs]`, those that read the same numbers side by side."""
 
     def __init__(self, layer: Any):
         attention, mlp = layer.self_attn, layer.mlp
         reads = (attention.q_proj, attention.k_proj, attention.v_proj)
-        self.qkv = torch.cat([one.weight for one in reads])
-        self.qkv_bias = None if reads[0].bias is None else torch.cat([one.bias for one in reads])
-        self.out, self.out_bias = attention.o_proj.weight, attention.o_proj.bias
+        self.qkv = torch.cat([one.weight for one in reads]).T.contiguous()
+        self.bias = None if reads[0].bias is None else torch.cat([one.bias for one in reads])
         self.norms = tuple(getattr(attention, name, None) for name in ("q_norm", "k_norm"))
-        self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight])
-        self.gate_up_bias = None if mlp.gate_proj.bias is None else torch.cat([mlp.gate_proj.bias, mlp.up_proj.bias])
-        self.down, self.down_bias = mlp.down_proj.weight, mlp.down_proj.bias
+        self.out = attention.o_proj.weight.T.contiguous()
+        self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).T.contiguous()
+        self.down = mlp.down_proj.weight.T.contiguous()
         self.before, self.between = (
             norm.weight.detach().numpy() for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
         self.scale = np.float32(attention.scaling)
 
 
-class BareModel:
-    """The model as it is now: weights that change afterwards are not seen."""
+class BareDecoder:
+    """Rows that grow by a token at a time; the model as it is now: weights that change afterwards are not seen."""
 
     def __init__(self, model: nn.Module, positions: int):
-        """`positions`: how many there will be at most."""
+        """`positions`: how many a row may come to have."""
         inner: Any = model
         config = inner.config
-        self.heads, self.kv_heads = config.num_attention_heads, config.num_key_value_heads
-        self.embedding, self.head = inner.get_input_embeddings().weight, inner.lm_head.weight
+        self.trunk, self.heads, self.kv_heads = inner.model, config.num_attention_heads, config.num_key_value_heads
+        self.embedding, self.head = inner.get_input_embeddings().weight, inner.lm_head.weight.T.contiguous()
         self.layers = [_Layer(layer) for layer in inner.model.layers]
         self.last_norm, self.epsilon = inner.model.norm.weight.detach().numpy(), np.float32(config.rms_norm_eps)
         angles = inner.model.rotary_emb(self.embedding[:1, None], torch.arange(positions)[None])
         self.cos, self.sin = (angle[0].contiguous() for angle in angles)
 
-    def __call__(self, tokens: Tensor, positions: Tensor, starts: Tensor, caches: Sequence[RoomyLayer]) -> Tensor:
-        """Logits `[rows, V]` after `tokens` at `positions`; row b has cache from `starts[b]` on; all `[rows]`."""
-        stream = functional.embedding(tokens, self.embedding)
-        cos, sin, first = self.cos[positions].numpy(), self.sin[positions].numpy(), starts.numpy()
-        normed, mixed = torch.empty_like(stream), None
-        flow, ready = stream.numpy(), normed.numpy()
-        _norm(flow, self.layers[0].before, self.epsilon, ready)
-        for place, (layer, cache) in enumerate(zip(self.layers, caches, strict=True)):
-            qkv = functional.linear(normed, layer.qkv, layer.qkv_bias)
+    def begin(self, prompts: Sequence[Sequence[int]], source: Tensor) -> Tensor:
+        """Logits `[rows, V]` after the prompts, row i having prompt `source[i]`."""
+        order = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))  # as the trunk wants them
+        place = torch.tensor(order).argsort()[source]
+        lengths = torch.tensor([len(prompts[prompt]) for prompt in order])
+        column = torch.arange(int(lengths[0]))
+        ids = torch.zeros(len(order), len(column), dtype=torch.long)
+        ids[column < lengths[:, None]] = torch.tensor([token for prompt in order for token in prompts[prompt]])
+        shape = len(order), len(column), self.kv_heads, self.cos.shape[1]
+        kept = [(self.embedding.new_empty(shape), self.embedding.new_empty(shape)) for _ in self.layers]
+
+        def keep(layer: int, rows: slice, key: Tensor, value: Tensor) -> None:
+            for made, whole in zip((key, value), kept[layer], strict=True):
+                whole[rows, : made.shape[2]] = made.transpose(1, 2)
+
+        states = trunk.hidden_states(self.trunk, ids, column == lengths[:, None] - 1, keep)
+        self.ends = lengths[place]
+        self.caches = [[grown(room.flatten(2)[place], len(column)) for room in pair] for pair in kept]
+        return torch.mm(states, self.head)[place]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Logits `[rows, V]` after one token more in every row."""
+        stream, mixed = functional.embedding(tokens, self.embedding), None
+        total, normed = torch.empty_like(stream), torch.empty_like(stream)
+        cos, sin, ends = self.cos[self.ends].numpy(), self.sin[self.ends].numpy(), self.ends.numpy()
+        added, scales = torch.zeros_like(stream), np.empty(len(tokens), np.float32)
+        if int(self.ends.max()) == self.caches[0][0].shape[1]:
+            self.caches = [[grown(room, room.shape[1]) for room in pair] for pair in self.caches]
+
+        def add_and_norm(norm: Any) -> None:
+            nonlocal stream, total
+            given, ready = (stream.numpy(), added.numpy(), norm, self.epsilon), (total.numpy(), normed.numpy(), scales)
+            kernels.add_and_norm(*given, *ready)
+            stream, total = total, stream
+
+        for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
+            add_and_norm(layer.before)
+            qkv = torch.mm(normed, layer.qkv) if layer.bias is None else torch.addmm(layer.bias, normed, layer.qkv)
             if layer.norms[0] is not None:
                 self._norm_heads(qkv, layer)
-            length = cache.reserve(1)
-            mixed = stream.new_empty((len(tokens), layer.out.shape[1])) if mixed is None else mixed
-            _attend(
-                qkv.numpy(), cos, sin, cache.key_room.numpy(), cache.value_room.numpy(),
-                first, length, layer.scale, self.heads, mixed.numpy(),
-            )  # fmt: skip
-            added = functional.linear(mixed, layer.out, layer.out_bias)
-            _add_and_norm(flow, added.numpy(), layer.between, self.epsilon, ready)
-            gate, up = functional.linear(normed, layer.gate_up, layer.gate_up_bias).chunk(2, dim=-1)
-            added = functional.linear(functional.silu(gate).mul_(up), layer.down, layer.down_bias)
-            following = self.layers[place + 1].before if place + 1 < len(self.layers) else self.last_norm
-            _add_and_norm(flow, added.numpy(), following, self.epsilon, ready)
-        return functional.linear(normed, self.head)
+            mixed = stream.new_empty(len(tokens), len(layer.out)) if mixed is None else mixed
+            _attend(qkv.numpy(), cos, sin, keys.numpy(), values.numpy(), ends, layer.scale, mixed.numpy())
+            added = torch.mm(mixed, layer.out)
+            add_and_norm(layer.between)
+            gated = stream.new_empty(len(tokens), len(layer.down))
+            _gate(torch.mm(normed, layer.gate_up).numpy(), gated.numpy())
+            added = torch.mm(gated, layer.down)
+        add_and_norm(self.last_norm)
+        self.ends = self.ends + 1
+        return torch.mm(normed, self.head)
+
+    def drop(self, ended: Tensor) -> Tensor:
+        """Takes rows out; returns the former index of every row that is left."""
+        kept, holes, movers = moves(ended)
+        longest = int(self.ends.max())
+        for pair in self.caches:
+            for at, room in enumerate(pair):
+                room[holes, :longest] = room[movers, :longest]
+                pair[at] = room[: len(kept)]
+        self.ends = self.ends[kept]
+        return kept
 
     def _norm_heads(self, qkv: Tensor, layer: _Layer) -> None:
         """Qwen3 norms every query and key by itself."""
@@ -108,71 +139,91 @@ class BareModel:
 
 
 @compiled
-def _norm(stream, weight, epsilon, out):  # type: ignore[no-untyped-def]
-    """out = weight · stream / √(mean of its squares + ε)"""
-    rows, width = stream.shape
+def _gate(both, out):  # type: ignore[no-untyped-def]
+    """out = silu(x) · up, of x and up side by side"""
+    rows, width = out.shape
     for r in range(rows):
-        x, y = stream[r], out[r]
-        squares = np.float32(0)
+        x, up, y = both[r, :width], both[r, width:], out[r]
         for i in range(width):
-            squares += x[i] * x[i]
-        scale = np.float32(1) / np.sqrt(squares / np.float32(width) + epsilon)
-        for i in range(width):
-            y[i] = weight[i] * (x[i] * scale)
+            y[i] = x[i] * up[i] / (np.float32(1) + exp(-x[i]))
 
 
 @compiled
-def _add_and_norm(stream, added, weight, epsilon, out):  # type: ignore[no-untyped-def]
-    """stream += added, and its norm."""
-    rows, width = stream.shape
-    for r in range(rows):
-        x, more = stream[r], added[r]
-        for i in range(width):
-            x[i] += more[i]
-    _norm(stream, weight, epsilon, out)
+def _attend(qkv, cos, sin, keys, values, ends, scale, out):  # type: ignore[no-untyped-def]
+    """Turns queries and keys, writes the new key and value into the caches `[rows, room, kv_heads·D]` at `ends`.
 
-
-@compiled
-def _attend(qkv, cos, sin, keys, values, starts, length, scale, heads, out):  # type: ignore[no-untyped-def]
-    """Turns queries and keys, writes the new key and value into the cache at `length`; out [rows, heads·D]."""
-    rows, kv_heads, width = qkv.shape[0], keys.shape[1], keys.shape[3]
-    half, shared = width // 2, heads // kv_heads
-    query = np.empty(width, np.float32)
-    scores = np.empty(length + 1, np.float32)
+    out `[rows, heads·D]`. What takes the time is to read the caches, so it is done in the order in which they lie, four
+    places together.
+    """
+    rows, room, size = keys.shape
+    width = cos.shape[1]
+    half, heads, kv_heads = width // 2, out.shape[1] // width, size // width
+    shared = heads // kv_heads
+    query, scores = np.empty((heads, width), np.float32), np.empty((heads, room), np.float32)
     for r in range(rows):
-        c, s, line, result, start = cos[r], sin[r], qkv[r], out[r], starts[r]
+        c, s, line, end, result = cos[r], sin[r], qkv[r], ends[r], out[r]
+        own_keys, own_values = keys[r], values[r]
+        new_key, new_value = own_keys[end], own_values[end]
+        for h in range(heads):
+            turned = query[h]
+            for i in range(half):
+                low, high = line[h * width + i], line[h * width + half + i]
+                turned[i] = (low * c[i] - high * s[i]) * scale
+                turned[half + i] = (high * c[half + i] + low * s[half + i]) * scale
         for g in range(kv_heads):
-            k, v = (heads + g) * width, (heads + kv_heads + g) * width
-            new_key, new_value = keys[r, g, length], values[r, g, length]
+            k, turned = (heads + g) * width, new_key[g * width : (g + 1) * width]
             for i in range(half):
                 low, high = line[k + i], line[k + half + i]
-                new_key[i] = low * c[i] - high * s[i]
-                new_key[half + i] = high * c[half + i] + low * s[half + i]
-            for i in range(width):
-                new_value[i] = line[v + i]
+                turned[i] = low * c[i] - high * s[i]
+                turned[half + i] = high * c[half + i] + low * s[half + i]
+        for i in range(size):
+            new_value[i] = line[(heads + kv_heads) * width + i]
+        seen = end + 1
+        fours = seen // 4 * 4
+        for t in range(0, fours, 4):
+            for h in range(heads):
+                g, q = h // shared * width, query[h]
+                k0, k1 = own_keys[t, g : g + width], own_keys[t + 1, g : g + width]
+                k2, k3 = own_keys[t + 2, g : g + width], own_keys[t + 3, g : g + width]
+                p0 = p1 = p2 = p3 = np.float32(0)
+                for i in range(width):
+                    p0 += q[i] * k0[i]
+                    p1 += q[i] * k1[i]
+                    p2 += q[i] * k2[i]
+                    p3 += q[i] * k3[i]
+                scores[h, t], scores[h, t + 1], scores[h, t + 2], scores[h, t + 3] = p0, p1, p2, p3
+        for t in range(fours, seen):
+            for h in range(heads):
+                k0, p0 = own_keys[t, h // shared * width : (h // shared + 1) * width], np.float32(0)
+                for i in range(width):
+                    p0 += query[h, i] * k0[i]
+                scores[h, t] = p0
         for h in range(heads):
-            q, own_keys, own_values = h * width, keys[r, h // shared], values[r, h // shared]
-            for i in range(half):
-                low, high = line[q + i], line[q + half + i]
-                query[i] = (low * c[i] - high * s[i]) * scale
-                query[half + i] = (high * c[half + i] + low * s[half + i]) * scale
-            top = np.float32(-np.inf)
-            for t in range(start, length + 1):
-                key, product = own_keys[t], np.float32(0)
-                for i in range(width):
-                    product += query[i] * key[i]
-                scores[t] = product
-                top = max(top, product)
+            x = scores[h]
+            top = x[0]
+            for t in range(seen):
+                top = max(top, x[t])
+            for t in range(seen):
+                x[t] = exp(x[t] - top)
             total = np.float32(0)
-            for t in range(start, length + 1):
-                scores[t] = exp(scores[t] - top)
-                total += scores[t]
-            mix = result[q : q + width]
-            for i in range(width):
-                mix[i] = 0
-            for t in range(start, length + 1):
-                weight, value = scores[t], own_values[t]
+            for t in range(seen):
+                total += x[t]
+            share = np.float32(1) / total
+            for t in range(seen):
+                x[t] *= share
+        for i in range(heads * width):
+            result[i] = 0
+        for t in range(0, fours, 4):
+            for h in range(heads):
+                g, x, mix = h // shared * width, scores[h], result[h * width : (h + 1) * width]
+                w0, w1, w2, w3 = x[t], x[t + 1], x[t + 2], x[t + 3]
+                v0, v1 = own_values[t, g : g + width], own_values[t + 1, g : g + width]
+                v2, v3 = own_values[t + 2, g : g + width], own_values[t + 3, g : g + width]
                 for i in range(width):
-                    mix[i] += weight * value[i]
-            for i in range(width):
-                mix[i] /= total
+                    mix[i] += w0 * v0[i] + w1 * v1[i] + w2 * v2[i] + w3 * v3[i]
+        for t in range(fours, seen):
+            for h in range(heads):
+                w0, v0 = scores[h, t], own_values[t, h // shared * width : (h // shared + 1) * width]
+                mix = result[h * width : (h + 1) * width]
+                for i in range(width):
+                    mix[i] += w0 * v0[i]

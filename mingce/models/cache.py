@@ -1,15 +1,59 @@
-"""The keys and values of a batch while it is decoded: room to grow, and finished rows taken out in place."""
+"""Decoding by transformers' own forward pass, with a cache that has room to grow and gives up finished rows."""
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Sequence
 from typing import Any, cast
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
+from torch.nn import functional
 from transformers import DynamicCache, PretrainedConfig
 from transformers.cache_utils import DynamicLayer
 
+from mingce.models.batching import forward_inputs
+from mingce.models.lora import base_causal_lm
+
 _FIRST_ROOM = 32
+
+
+class CachedDecoder:
+    """Rows that grow by a token at a time. Prompts are padded before their first token, so that all rows end alike."""
+
+    def __init__(self, model: nn.Module):
+        inner = base_causal_lm(model)
+        self.model, self.cache = model, roomy_cache(inner.config)
+        self.takes_positions = "position_ids" in inspect.signature(inner.forward).parameters
+
+    def begin(self, prompts: Sequence[Sequence[int]], source: Tensor) -> Tensor:
+        """Logits `[rows, V]` after the prompts, row i having prompt `source[i]`."""
+        none = source.new_empty((len(prompts), 0))
+        inputs = forward_inputs(prompts, none, none.bool(), 0)
+        logits = self._forward(*inputs)
+        cast(Any, self.cache).reorder_cache(source)
+        self.mask, self.positions = inputs.attention_mask[source], inputs.position_ids[source, -1:]
+        return logits[source]
+
+    def step(self, tokens: Tensor) -> Tensor:
+        """Logits `[rows, V]` after one token more in every row."""
+        self.mask, self.positions = functional.pad(self.mask, (0, 1), value=1), self.positions + 1
+        return self._forward(tokens[:, None], self.mask, self.positions)
+
+    def drop(self, ended: Tensor) -> Tensor:
+        """Takes rows out; returns the former index of every row that is left."""
+        left = drop_rows(self.cache, ended)
+        self.mask, self.positions = self.mask[left], self.positions[left]
+        return left
+
+    def _forward(self, input_ids: Tensor, attention_mask: Tensor, position_ids: Tensor) -> Tensor:
+        positions = {"position_ids": position_ids} if self.takes_positions else {}
+        output = self.model(
+            input_ids=input_ids, attention_mask=attention_mask, past_key_values=self.cache, use_cache=True,
+            logits_to_keep=1, **positions,
+        )  # fmt: skip
+        logits: Tensor = output.logits[:, -1]
+        return logits
 
 
 class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
@@ -26,22 +70,13 @@ class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
             self.is_initialized = True
             self.key_room, self.value_room = key_states[..., :0, :], value_states[..., :0, :]
             self._show(0)
-        begin = self.reserve(key_states.shape[-2])
+        begin = self.get_seq_length()
         end = begin + key_states.shape[-2]
+        if end > self.key_room.shape[-2]:
+            self.key_room, self.value_room = grown(self.key_room, end), grown(self.value_room, end)
         self.key_room[..., begin:end, :] = key_states
         self.value_room[..., begin:end, :] = value_states
         return self._show(end)
-
-    def reserve(self, count: int) -> int:
-        """Makes the last `count` tokens part of the past, to be written by the caller; returns where they begin."""
-        begin = self.get_seq_length()
-        end = begin + count
-        if end > self.key_room.shape[-2]:
-            room = max(end + _FIRST_ROOM, end * 3 // 2)
-            self.key_room = _moved(self.key_room, begin, room)
-            self.value_room = _moved(self.value_room, begin, room)
-        self._show(end)
-        return begin
 
     def reorder_cache(self, beam_idx: Tensor) -> None:
         """Row i becomes the former row `beam_idx[i]`, in new buffers."""
@@ -70,25 +105,32 @@ def roomy_cache(config: PretrainedConfig) -> DynamicCache:
     return cache
 
 
-def drop_rows(cache: DynamicCache, finished: Tensor) -> Tensor:
-    """Take the rows marked in `finished [B]` out of the cache; returns the former index of every row that is left.
-
-    The last rows move into the holes, so only as much is copied as has ended.
-    """
-    rows = int((~finished).sum())
-    kept = torch.arange(rows, device=finished.device)
-    holes = finished[:rows].nonzero()[:, 0]
-    movers = (~finished[rows:]).nonzero()[:, 0] + rows
-    kept[holes] = movers
+def drop_rows(cache: DynamicCache, ended: Tensor) -> Tensor:
+    """Take the rows marked in `ended [B]` out of the cache; returns the former index of every row that is left."""
+    kept, holes, movers = moves(ended)
     for layer in cache.layers:
         if isinstance(layer, RoomyLayer):
-            layer.fill_holes(holes, movers, rows)
+            layer.fill_holes(holes, movers, len(kept))
         else:
             cast(Any, layer).reorder_cache(kept)
     return kept
 
 
-def _moved(room: Tensor, length: int, size: int) -> Tensor:
-    larger = room.new_empty((*room.shape[:-2], size, room.shape[-1]))
-    larger[..., :length, :] = room[..., :length, :]
+def moves(ended: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """The former index of every row that is left, the places that become free, and the rows that move into them.
+
+    These are the last ones, so only as much is copied as has ended.
+    """
+    rows = int((~ended).sum())
+    kept = torch.arange(rows, device=ended.device)
+    holes = ended[:rows].nonzero()[:, 0]
+    movers = (~ended[rows:]).nonzero()[:, 0] + rows
+    kept[holes] = movers
+    return kept, holes, movers
+
+
+def grown(room: Tensor, length: int) -> Tensor:
+    """A buffer `[B, heads, room, width]` with place for `length` tokens and half as many again."""
+    larger = room.new_empty((*room.shape[:-2], max(length + _FIRST_ROOM, length * 3 // 2), room.shape[-1]))
+    larger[..., : room.shape[-2], :] = room
     return larger

@@ -6,12 +6,15 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from mingce.errors import SettingError
+from mingce.models import vocabulary
 
-_GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB
+_GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class Sampling:
 
 def seed_tensor(seeds: Sequence[int], device: torch.device) -> Tensor:
     """Row seeds `[B]` of any size as int64, wrapped around."""
-    return torch.tensor([_signed(seed) for seed in seeds], dtype=torch.long, device=device)
+    return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64)).to(device)
 
 
 def uniforms(seeds: Tensor, step: int) -> Tensor:
@@ -53,8 +56,8 @@ def uniforms(seeds: Tensor, step: int) -> Tensor:
 
     So a row is drawn alike whatever else is in the batch, and consecutive seeds are as good as any.
     """
-    bits = _mix(_mix(seeds) + _signed(_GOLDEN * (step + 1)))
-    return _shift_right(bits, 11).double() * 2.0**-53
+    bits = _mix(_mix(seeds.cpu().numpy().view(np.uint64)) + np.uint64(_GOLDEN * (step + 1) % 2**64))
+    return torch.from_numpy((bits >> np.uint64(11)) * 2.0**-53).to(seeds.device)
 
 
 def draw(logits: Tensor, sampling: Sampling, seeds: Tensor, step: int) -> tuple[Tensor, Tensor]:
@@ -68,7 +71,10 @@ def draw(logits: Tensor, sampling: Sampling, seeds: Tensor, step: int) -> tuple[
         return tokens, best - best  # 0, or NaN when the model's numbers are broken, as in the drawn case
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
-    log_probs = _truncate(logits, sampling).log_softmax(-1)
+    logits = _truncate(logits, sampling)
+    if vocabulary.fits(logits):
+        return vocabulary.pick(logits, uniforms(seeds, step))
+    log_probs = logits.log_softmax(-1)
     # float64, for a sum over a large vocabulary in float32 would move the boundaries between tokens
     cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)
     total = cumulative[:, -1:]
@@ -93,17 +99,7 @@ def _truncate(logits: Tensor, sampling: Sampling) -> Tensor:
     return logits
 
 
-def _mix(bits: Tensor) -> Tensor:
-    bits = (bits ^ _shift_right(bits, 30)) * _signed(_MIX_A)
-    bits = (bits ^ _shift_right(bits, 27)) * _signed(_MIX_B)
-    return bits ^ _shift_right(bits, 31)
-
-
-def _shift_right(bits: Tensor, by: int) -> Tensor:
-    """Shift as unsigned: torch's own shift copies the sign of an int64."""
-    return (bits >> by) & ((1 << (64 - by)) - 1)
-
-
-def _signed(value: int) -> int:
-    """The int64 with the same 64 bits."""
-    return (value + 2**63) % 2**64 - 2**63
+def _mix(bits: NDArray[np.uint64]) -> NDArray[np.uint64]:
+    bits = (bits ^ (bits >> np.uint64(30))) * _MIX_A
+    bits = (bits ^ (bits >> np.uint64(27))) * _MIX_B
+    return bits ^ (bits >> np.uint64(31))

@@ -9,7 +9,7 @@ Each step is one node of the gradient's graph. It keeps what its derivative cann
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, cast
 
 import numpy as np
@@ -23,6 +23,9 @@ from mingce.models import kernels
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
 
+KeepRows = Callable[[slice, Tensor, Tensor], None]
+"""Told some of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
+
 
 def read(
     stream: Tensor, added: Tensor, norm: Tensor, epsilon: float, projections: Sequence[nn.Linear]
@@ -33,9 +36,11 @@ def read(
     return cast(tuple[Tensor, Tensor], _applied(_Read, stream, added, norm, epsilon, len(weights), *weights, *biases))
 
 
-def mix(qkv: Tensor, turns: Sequence[Tensor], lengths: Tensor, heads: int, scale: float) -> Tensor:
+def mix(
+    qkv: Tensor, turns: Sequence[Tensor], lengths: Tensor, heads: int, scale: float, keep: KeepRows | None = None
+) -> Tensor:
     """Causal attention `[N, heads·D]` of tokens `[N, (heads + 2·kv_heads)·D]`; `turns`: cos and sin `[W, D]`."""
-    return cast(Tensor, _applied(_Mix, qkv, *turns, lengths, heads, scale))
+    return cast(Tensor, _applied(_Mix, qkv, *turns, lengths, heads, scale, keep))
 
 
 def feed(
@@ -115,7 +120,16 @@ class _Read(torch.autograd.Function):
 
 class _Mix(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, lengths: Tensor, heads: int, scale: float) -> Tensor:
+    def forward(
+        ctx: Any,
+        qkv: Tensor,
+        cos: Tensor,
+        sin: Tensor,
+        lengths: Tensor,
+        heads: int,
+        scale: float,
+        keep: KeepRows | None,
+    ) -> Tensor:
         size = cos.shape[1]
         kv_heads = (qkv.shape[1] // size - heads) // 2
         flat, given, begin = qkv.new_empty(len(qkv), heads, size), qkv.detach().contiguous(), 0
@@ -128,6 +142,8 @@ class _Mix(torch.autograd.Function):
             turns = [_halves(turn[:width], size) for turn in (cos, sin)]
             query, key, value = (qkv.new_empty(len(own), count, width, size) for count in (heads, kv_heads, kv_heads))
             kernels.rotate(_halves(given[tokens], size), *turns, own, *(_halves(r, size) for r in (query, key, value)))
+            if keep is not None:
+                keep(rows, key, value)
             attended = _Whole(query, key, value, scale) if width < _LONG else _ByPieces(query, key, value, scale)
             kernels.flatten(attended.mixed.numpy(), own, flat[tokens].numpy())
             ctx.parts.append((tokens, own, turns, attended))
@@ -146,7 +162,7 @@ class _Mix(torch.autograd.Function):
             rows = (_halves(part.contiguous(), size) for part in parts)
             kernels.rotate_backward(_halves(of_qkv[tokens], size), *turns, own, *rows)
         ctx.parts = []
-        return of_qkv, None, None, None, None, None
+        return of_qkv, None, None, None, None, None, None
 
 
 def _alike(lengths: Sequence[int]) -> list[slice]:

@@ -7,7 +7,7 @@ gradient's graph (`mingce.models.layer`), and tokens stand one below the other, 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mingce.models.layer import add_and_norm, feed, mix, read
+from mingce.models.layer import KeepRows, add_and_norm, feed, mix, read
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
@@ -26,17 +26,24 @@ _SHAPES = {
 }
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj")
 _WITHOUT_BIAS = _PROJECTIONS[3:]
+_INACTIVE = "transformers.utils.output_capturing"
+"""Hooks of this module stay once somebody has asked for attention maps, and do nothing until they are asked again."""
 _PACKED = "layers_are_packed"
 
+Keep = Callable[[int, slice, Tensor, Tensor], None]
+"""Told a layer's index, some of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
 
-def hidden_states(trunk: nn.Module, input_ids: Tensor, wanted: Tensor) -> Tensor:
+
+def hidden_states(trunk: nn.Module, input_ids: Tensor, wanted: Tensor, keep: Keep | None = None) -> Tensor:
     """The last hidden states `[wanted, H]` at the marked places of `[B, W]`, row by row.
 
     Rows have no padding before or between their tokens. What comes behind a row's last marked place is not computed.
+    With `keep`, which a decoder gives, the trunk is one that `fits`.
     """
     packed = hasattr(trunk, _PACKED)
     if packed or fits(trunk):
-        return _hidden_states(cast(Any, trunk), input_ids, wanted, packed)
+        return _hidden_states(cast(Any, trunk), input_ids, wanted, packed, keep)
+    assert keep is None
     states: Tensor = trunk(input_ids=input_ids, use_cache=False).last_hidden_state
     return states[wanted]
 
@@ -69,7 +76,7 @@ def fits(trunk: nn.Module) -> bool:
 
 def _is_plain(name: str, module: Any) -> bool:
     return (
-        not module._forward_hooks
+        all(getattr(hook, "__module__", "") == _INACTIVE for hook in module._forward_hooks.values())
         and not module._forward_pre_hooks
         and not getattr(module, "gradient_checkpointing", False)
         and (name not in _PROJECTIONS or type(module) is nn.Linear)
@@ -77,7 +84,7 @@ def _is_plain(name: str, module: Any) -> bool:
     )
 
 
-def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool) -> Tensor:
+def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool, keep: Keep | None) -> Tensor:
     column = torch.arange(input_ids.shape[1])
     lengths = (wanted * (column + 1)).amax(1)
     present = column < lengths[:, None]
@@ -86,15 +93,21 @@ def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool) 
     angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
     turns = tuple(angle[0].contiguous() for angle in angles)
     added = torch.zeros_like(stream)
-    for layer in trunk.layers:
+    for place, layer in enumerate(trunk.layers):
         last = layer is trunk.layers[-1] and len(chosen) < len(stream)
-        step = layer if packed else partial(_layer_states, layer)
+        step = layer if packed else partial(_layer_states, layer, keep=keep and partial(keep, place))
         stream, added = step(stream, added, turns, lengths, chosen if last else None)
     return add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
 
 
 def _layer_states(
-    layer: Any, stream: Tensor, added: Tensor, turns: Sequence[Tensor], lengths: Tensor, chosen: Tensor | None
+    layer: Any,
+    stream: Tensor,
+    added: Tensor,
+    turns: Sequence[Tensor],
+    lengths: Tensor,
+    chosen: Tensor | None,
+    keep: KeepRows | None = None,
 ) -> tuple[Tensor, Tensor]:
     """The stream `[N, H]` after a layer's attention, and what its second half adds; only of the `chosen` tokens."""
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
@@ -103,7 +116,7 @@ def _layer_states(
     heads = attention.q_proj.out_features // attention.head_dim
     if hasattr(attention, "q_norm"):
         qkv = _norm_heads(qkv, attention, heads)
-    mixed = mix(qkv, turns, lengths, heads, attention.scaling)
+    mixed = mix(qkv, turns, lengths, heads, attention.scaling, keep)
     if chosen is not None:  # nobody looks at the other places above
         stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
     return feed(stream, mixed, attention.o_proj, norms[1].weight, norms[1].variance_epsilon, layer.mlp)

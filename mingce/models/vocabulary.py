@@ -7,17 +7,31 @@ from __future__ import annotations
 
 import numpy as np
 import torch
+from numba import njit
 from torch import Tensor
 
 from mingce.models.kernels import compiled, exp
 
 _PIECE = 1024
 """Numbers of a row that are summed in float32 before the sum goes on in float64."""
+_NEVER = np.float32(-87)
+"""Below it e^x is 0 in float32."""
+_with_nan = njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True, error_model="numpy")
 
 
 def fits(logits: Tensor) -> bool:
     """Whether the loops here are made for them."""
     return logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.is_contiguous()
+
+
+def pick(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+    """Tokens `[N]` at the places `uniforms [N]` (float64 in [0, 1)) of the distributions, and their log-probs.
+
+    A row with a NaN has log-prob NaN.
+    """
+    tokens, log_probs = torch.empty_like(uniforms, dtype=torch.long), logits.new_empty(len(logits))
+    _pick(*(tensor.numpy() for tensor in (logits, uniforms, tokens, log_probs)))
+    return tokens, log_probs
 
 
 def read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -34,6 +48,42 @@ def differentiate(
     given = (logits, targets, norms, entropy, of_log_probs.contiguous(), of_entropy.contiguous())
     _differentiate(*(tensor.detach().numpy() for tensor in given))
     return logits
+
+
+@_with_nan
+def _pick(logits, uniforms, tokens, log_probs):  # type: ignore[no-untyped-def]
+    rows, size = logits.shape
+    weights, sums = np.empty(size, np.float32), np.empty((size + _PIECE - 1) // _PIECE, np.float64)
+    for r in range(rows):
+        row = logits[r]
+        top, broken = row[0], 0
+        for i in range(size):
+            top = max(top, row[i])
+            broken += row[i] != row[i]
+        total = 0.0
+        for piece in range(len(sums)):
+            x, w = row[piece * _PIECE : (piece + 1) * _PIECE], weights[piece * _PIECE : (piece + 1) * _PIECE]
+            for i in range(len(x)):
+                here = x[i] - top
+                w[i] = exp(here) if here > _NEVER else np.float32(0)
+            part = np.float32(0)
+            for i in range(len(x)):
+                part += w[i]
+            sums[piece] = part
+            total += sums[piece]
+        left, piece = uniforms[r] * total, 0
+        while piece + 1 < len(sums) and left >= sums[piece]:
+            left -= sums[piece]
+            piece += 1
+        chosen = piece * _PIECE
+        for i in range(chosen, min(chosen + _PIECE, size)):
+            if weights[i] > 0:  # where rounding leaves nothing to the right, the last token that may be drawn
+                chosen = i
+                if left < weights[i]:
+                    break
+                left -= weights[i]
+        tokens[r] = chosen
+        log_probs[r] = np.float32(np.nan) if broken else row[chosen] - top - np.float32(np.log(total))
 
 
 @compiled
