@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mingce.models import kernels, trunk
 from mingce.models.cache import grown, moves
-from mingce.models.kernels import compiled, exp
+from mingce.models.kernels import compiled, exp, prefetch
 from mingce.models.lora import base_causal_lm
 
 _SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -66,33 +66,34 @@ class BareDecoder:
         self.cos, self.sin = (angle[0].contiguous() for angle in angles)
 
     def begin(self, prompts: Sequence[Sequence[int]], source: Tensor) -> Tensor:
-        """Logits `[rows, V]` after the prompts, row i having prompt `source[i]`."""
+        """Logits `[rows, V]` after the prompts, row i having prompt `source[i]`. A prompt's rows share its cache."""
         order = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))  # as the trunk wants them
-        place = torch.tensor(order).argsort()[source]
-        lengths = torch.tensor([len(prompts[prompt]) for prompt in order])
-        column = torch.arange(int(lengths[0]))
+        self.source = torch.tensor(order).argsort()[source]
+        self.lengths = torch.tensor([len(prompts[prompt]) for prompt in order])
+        column = torch.arange(int(self.lengths[0]))
         ids = torch.zeros(len(order), len(column), dtype=torch.long)
-        ids[column < lengths[:, None]] = torch.tensor([token for prompt in order for token in prompts[prompt]])
-        shape = len(order), len(column), self.kv_heads, self.cos.shape[1]
-        kept = [(self.embedding.new_empty(shape), self.embedding.new_empty(shape)) for _ in self.layers]
+        ids[column < self.lengths[:, None]] = torch.tensor([token for prompt in order for token in prompts[prompt]])
+        size = self.kv_heads * self.cos.shape[1]
+        self.prompts = [[self.embedding.new_empty(*ids.shape, size) for _ in range(2)] for _ in self.layers]
+        self.rows = [[self.embedding.new_empty(len(source), 0, size) for _ in range(2)] for _ in self.layers]
+        self.slot = 0
 
         def keep(layer: int, rows: slice, key: Tensor, value: Tensor) -> None:
-            for made, whole in zip((key, value), kept[layer], strict=True):
-                whole[rows, : made.shape[2]] = made.transpose(1, 2)
+            for made, cache in zip((key, value), self.prompts[layer], strict=True):
+                cache[rows, : made.shape[2]] = made.transpose(1, 2).flatten(2)
 
-        states = trunk.hidden_states(self.trunk, ids, column == lengths[:, None] - 1, keep)
-        self.ends = lengths[place]
-        self.caches = [[grown(room.flatten(2)[place], len(column)) for room in pair] for pair in kept]
-        return torch.mm(states, self.head)[place]
+        states = trunk.hidden_states(self.trunk, ids, column == self.lengths[:, None] - 1, keep)
+        return torch.mm(states, self.head)[self.source]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Logits `[rows, V]` after one token more in every row."""
+        if self.slot == self.rows[0][0].shape[1]:
+            self.rows = [[grown(room, self.slot) for room in pair] for pair in self.rows]
         stream, mixed = functional.embedding(tokens, self.embedding), None
         total, normed = torch.empty_like(stream), torch.empty_like(stream)
-        cos, sin, ends = self.cos[self.ends].numpy(), self.sin[self.ends].numpy(), self.ends.numpy()
         added, scales = torch.zeros_like(stream), np.empty(len(tokens), np.float32)
-        if int(self.ends.max()) == self.caches[0][0].shape[1]:
-            self.caches = [[grown(room, room.shape[1]) for room in pair] for pair in self.caches]
+        position = self.lengths[self.source] + self.slot
+        places = [tensor.numpy() for tensor in (self.cos[position], self.sin[position], self.source, self.lengths)]
 
         def add_and_norm(norm: Any) -> None:
             nonlocal stream, total
@@ -100,31 +101,31 @@ class BareDecoder:
             kernels.add_and_norm(*given, *ready)
             stream, total = total, stream
 
-        for layer, (keys, values) in zip(self.layers, self.caches, strict=True):
+        for layer, prompts, rows in zip(self.layers, self.prompts, self.rows, strict=True):
             add_and_norm(layer.before)
             qkv = torch.mm(normed, layer.qkv) if layer.bias is None else torch.addmm(layer.bias, normed, layer.qkv)
             if layer.norms[0] is not None:
                 self._norm_heads(qkv, layer)
             mixed = stream.new_empty(len(tokens), len(layer.out)) if mixed is None else mixed
-            _attend(qkv.numpy(), cos, sin, keys.numpy(), values.numpy(), ends, layer.scale, mixed.numpy())
+            caches = (cache.numpy() for cache in (*prompts, *rows))
+            _attend(qkv.numpy(), *places, *caches, self.slot, layer.scale, mixed.numpy())
             added = torch.mm(mixed, layer.out)
             add_and_norm(layer.between)
             gated = stream.new_empty(len(tokens), len(layer.down))
             _gate(torch.mm(normed, layer.gate_up).numpy(), gated.numpy())
             added = torch.mm(gated, layer.down)
         add_and_norm(self.last_norm)
-        self.ends = self.ends + 1
+        self.slot += 1
         return torch.mm(normed, self.head)
 
     def drop(self, ended: Tensor) -> Tensor:
         """Takes rows out; returns the former index of every row that is left."""
         kept, holes, movers = moves(ended)
-        longest = int(self.ends.max())
-        for pair in self.caches:
+        for pair in self.rows:
             for at, room in enumerate(pair):
-                room[holes, :longest] = room[movers, :longest]
+                room[holes, : self.slot] = room[movers, : self.slot]
                 pair[at] = room[: len(kept)]
-        self.ends = self.ends[kept]
+        self.source = self.source[kept]
         return kept
 
     def _norm_heads(self, qkv: Tensor, layer: _Layer) -> None:
@@ -149,55 +150,32 @@ def _gate(both, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _attend(qkv, cos, sin, keys, values, ends, scale, out):  # type: ignore[no-untyped-def]
-    """Turns queries and keys, writes the new key and value into the caches `[rows, room, kv_heads·D]` at `ends`.
+def _attend(  # type: ignore[no-untyped-def]
+    qkv, cos, sin, source, lengths, prompt_keys, prompt_values, keys, values, slot, scale, out
+):
+    """Every row's attention out `[rows, heads·D]`; writes its new key and value into its caches at `slot`.
 
-    out `[rows, heads·D]`. What takes the time is to read the caches, so it is done in the order in which they lie, four
-    places together.
+    Caches are `[prompts, width, kv_heads·D]` of `lengths`, row r having prompt `source[r]`, and `[rows, room,
+    kv_heads·D]`. What takes the time is to read them, so it is done in the order in which they lie.
     """
     rows, room, size = keys.shape
     width = cos.shape[1]
-    half, heads, kv_heads = width // 2, out.shape[1] // width, size // width
-    shared = heads // kv_heads
-    query, scores = np.empty((heads, width), np.float32), np.empty((heads, room), np.float32)
+    heads, kv_heads = out.shape[1] // width, size // width
+    query = np.empty((heads, width), np.float32)
+    scores = np.empty((heads, prompt_keys.shape[1] + room), np.float32)
     for r in range(rows):
-        c, s, line, end, result = cos[r], sin[r], qkv[r], ends[r], out[r]
-        own_keys, own_values = keys[r], values[r]
-        new_key, new_value = own_keys[end], own_values[end]
+        line, prompt, after = qkv[r], source[r], min(r + 1, rows - 1)
         for h in range(heads):
-            turned = query[h]
-            for i in range(half):
-                low, high = line[h * width + i], line[h * width + half + i]
-                turned[i] = (low * c[i] - high * s[i]) * scale
-                turned[half + i] = (high * c[half + i] + low * s[half + i]) * scale
+            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], scale, query[h])
         for g in range(kv_heads):
-            k, turned = (heads + g) * width, new_key[g * width : (g + 1) * width]
-            for i in range(half):
-                low, high = line[k + i], line[k + half + i]
-                turned[i] = low * c[i] - high * s[i]
-                turned[half + i] = high * c[half + i] + low * s[half + i]
-        for i in range(size):
-            new_value[i] = line[(heads + kv_heads) * width + i]
-        seen = end + 1
-        fours = seen // 4 * 4
-        for t in range(0, fours, 4):
-            for h in range(heads):
-                g, q = h // shared * width, query[h]
-                k0, k1 = own_keys[t, g : g + width], own_keys[t + 1, g : g + width]
-                k2, k3 = own_keys[t + 2, g : g + width], own_keys[t + 3, g : g + width]
-                p0 = p1 = p2 = p3 = np.float32(0)
-                for i in range(width):
-                    p0 += q[i] * k0[i]
-                    p1 += q[i] * k1[i]
-                    p2 += q[i] * k2[i]
-                    p3 += q[i] * k3[i]
-                scores[h, t], scores[h, t + 1], scores[h, t + 2], scores[h, t + 3] = p0, p1, p2, p3
-        for t in range(fours, seen):
-            for h in range(heads):
-                k0, p0 = own_keys[t, h // shared * width : (h // shared + 1) * width], np.float32(0)
-                for i in range(width):
-                    p0 += query[h, i] * k0[i]
-                scores[h, t] = p0
+            begin = (heads + g) * width
+            own = keys[r, slot, g * width : (g + 1) * width]
+            _turn(line[begin : begin + width], cos[r], sin[r], np.float32(1), own)
+        values[r, slot] = line[(heads + kv_heads) * width :]
+        length = lengths[prompt]
+        seen = length + slot + 1
+        _score(query, prompt_keys[prompt], prompt_keys[source[after]], scores, 0, length)
+        _score(query, keys[r], keys[after], scores, length, seen)
         for h in range(heads):
             x = scores[h]
             top = x[0]
@@ -211,19 +189,68 @@ def _attend(qkv, cos, sin, keys, values, ends, scale, out):  # type: ignore[no-u
             share = np.float32(1) / total
             for t in range(seen):
                 x[t] *= share
-        for i in range(heads * width):
-            result[i] = 0
-        for t in range(0, fours, 4):
-            for h in range(heads):
-                g, x, mix = h // shared * width, scores[h], result[h * width : (h + 1) * width]
-                w0, w1, w2, w3 = x[t], x[t + 1], x[t + 2], x[t + 3]
-                v0, v1 = own_values[t, g : g + width], own_values[t + 1, g : g + width]
-                v2, v3 = own_values[t + 2, g : g + width], own_values[t + 3, g : g + width]
-                for i in range(width):
-                    mix[i] += w0 * v0[i] + w1 * v1[i] + w2 * v2[i] + w3 * v3[i]
-        for t in range(fours, seen):
-            for h in range(heads):
-                w0, v0 = scores[h, t], own_values[t, h // shared * width : (h // shared + 1) * width]
-                mix = result[h * width : (h + 1) * width]
-                for i in range(width):
-                    mix[i] += w0 * v0[i]
+        out[r] = 0
+        _add_values(scores, 0, length, prompt_values[prompt], prompt_values[source[after]], out[r])
+        _add_values(scores, length, seen, values[r], values[after], out[r])
+
+
+@compiled
+def _turn(line, cos, sin, scale, out):  # type: ignore[no-untyped-def]
+    """A head's vector turned by its place."""
+    half = len(out) // 2
+    for i in range(half):
+        low, high = line[i], line[half + i]
+        out[i] = (low * cos[i] - high * sin[i]) * scale
+        out[half + i] = (high * cos[half + i] + low * sin[half + i]) * scale
+
+
+@compiled
+def _score(query, keys, later, scores, begin, end):  # type: ignore[no-untyped-def]
+    """scores `[heads, begin:end]` of queries `[heads, D]` with keys `[…, kv_heads·D]`; `later` is read after them."""
+    heads, width = query.shape
+    size, count = keys.shape[1], end - begin
+    shared, fours = heads * width // size, count // 4 * 4
+    for t in range(0, fours, 4):
+        prefetch(later, t * size, 4 * size)
+        for h in range(heads):
+            q, x, g = query[h], scores[h], h // shared * width
+            k0, k1 = keys[t, g : g + width], keys[t + 1, g : g + width]
+            k2, k3 = keys[t + 2, g : g + width], keys[t + 3, g : g + width]
+            p0 = p1 = p2 = p3 = np.float32(0)
+            for i in range(width):
+                p0 += q[i] * k0[i]
+                p1 += q[i] * k1[i]
+                p2 += q[i] * k2[i]
+                p3 += q[i] * k3[i]
+            at = begin + t
+            x[at], x[at + 1], x[at + 2], x[at + 3] = p0, p1, p2, p3
+    for t in range(fours, count):
+        for h in range(heads):
+            q, g = query[h], h // shared * width
+            k0, p0 = keys[t, g : g + width], np.float32(0)
+            for i in range(width):
+                p0 += q[i] * k0[i]
+            scores[h, begin + t] = p0
+
+
+@compiled
+def _add_values(weights, begin, end, values, later, out):  # type: ignore[no-untyped-def]
+    """out `[heads·D]` += the values `[…, kv_heads·D]` by the weights `[heads, begin:end]`."""
+    heads, size, count = len(weights), values.shape[1], end - begin
+    width = len(out) // heads
+    shared, fours = heads * width // size, count // 4 * 4
+    for t in range(0, fours, 4):
+        prefetch(later, t * size, 4 * size)
+        for h in range(heads):
+            x, y, g, at = weights[h], out[h * width : (h + 1) * width], h // shared * width, begin + t
+            w0, w1, w2, w3 = x[at], x[at + 1], x[at + 2], x[at + 3]
+            v0, v1 = values[t, g : g + width], values[t + 1, g : g + width]
+            v2, v3 = values[t + 2, g : g + width], values[t + 3, g : g + width]
+            for i in range(width):
+                y[i] += w0 * v0[i] + w1 * v1[i] + w2 * v2[i] + w3 * v3[i]
+    for t in range(fours, count):
+        for h in range(heads):
+            y, g, w0 = out[h * width : (h + 1) * width], h // shared * width, weights[h, begin + t]
+            v0 = values[t, g : g + width]
+            for i in range(width):
+                y[i] += w0 * v0[i]

@@ -10,7 +10,10 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
-from numba import njit
+from llvmlite import ir  # type: ignore[import-untyped]
+from numba import njit, types
+from numba.core import cgutils
+from numba.extending import intrinsic
 
 _Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
 compiled: _Compiler = njit(nogil=True, fastmath=True, cache=True, error_model="numpy")
@@ -30,6 +33,30 @@ def exp(x):  # type: ignore[no-untyped-def]
     f = y - whole
     power = np.int32((np.int32(whole) + np.int32(127)) << np.int32(23)).view(np.float32)
     return power * (np.float32(1) + f * (_E0 + f * (_E1 + f * (_E2 + f * (_E3 + f * (_E4 + f * _E5))))))
+
+
+@intrinsic
+def _prefetch(_typing, array, index):  # type: ignore[no-untyped-def]
+    """Tells the processor that array's memory at `index` will be read soon."""
+
+    def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
+        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+        byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
+        place = builder.bitcast(builder.gep(data, [given[1]]), byte)
+        to_read, to_all_caches, data_not_code = whole(0), whole(3), whole(1)
+        tell = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
+        builder.call(tell, [place, to_read, to_all_caches, data_not_code])
+        return context.get_dummy_value()
+
+    return types.void(array, types.intp), build
+
+
+@compiled
+def prefetch(array, begin, count):  # type: ignore[no-untyped-def]
+    """Fetches `count` numbers of a contiguous array from `begin` on into the caches, while others are computed with."""
+    for i in range(begin, min(begin + count, array.size), 16):
+        _prefetch(array, i)  # type: ignore[call-arg]
 
 
 @compiled
