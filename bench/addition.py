@@ -88,15 +88,19 @@ def accuracy(model: Any, count: int = 1000) -> float:
     """Share of held-out sums that a sampled response gets right, end token included; the same draws each time."""
     asked = problems(held_out=True)[:count]
     generator = torch.Generator().manual_seed(1234)
-    cache, ids, drawn = None, torch.tensor([prompt_ids(a, b) for a, b in asked]), []
-    for _ in range(ANSWER_LIMIT):
-        output = model(input_ids=ids, past_key_values=cache, use_cache=True)
-        cache = output.past_key_values
-        ids = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1, generator=generator)
-        drawn.append(ids)
-    rows = torch.cat(drawn, 1).tolist()
-    right = (row[: len(end)] == end for row, end in zip(rows, (answer_ids(a, b) for a, b in asked), strict=True))
-    return sum(map(int, right)) / len(asked)
+    right = 0
+    for begin in range(0, len(asked), 100):  # few at a time, so that a process's peak memory is its training's
+        piece = asked[begin : begin + 100]
+        cache, ids, drawn = None, torch.tensor([prompt_ids(a, b) for a, b in piece]), []
+        for _ in range(ANSWER_LIMIT):
+            output = model(input_ids=ids, past_key_values=cache, use_cache=True)
+            cache = output.past_key_values
+            ids = torch.multinomial(output.logits[:, -1].float().softmax(-1), 1, generator=generator)
+            drawn.append(ids)
+        ends = (answer_ids(a, b) for a, b in piece)
+        rows = torch.cat(drawn, 1).tolist()
+        right += sum(row[: len(end)] == end for row, end in zip(rows, ends, strict=True))
+    return right / len(asked)
 
 
 def warmed_up(size: str, wanted: float) -> Any:
