@@ -3,6 +3,7 @@
 python -m bench --only credit,sampling          some of the tables
 python -m bench --peers PYTHON                  with TRL and torchrl, by a Python that has the `bench` extra's packages
 python -m bench --json figures.json             keep the numbers; tables not measured now are kept as they were
+python -m bench --only end_to_end --case "5 M, batch 256" --json figures.json     some rows of a long table
 python -m bench --json figures.json --write docs/performance.md --only ""     the page from the numbers alone
 """
 
@@ -39,17 +40,19 @@ NAMES = (
     "store", "view", "audit",
 )  # fmt: skip
 WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
+BY_CASE = ("end_to_end",)
 ALL_CORES = ("end_to_end", "accuracy", "demo", "ranks", "view")
 PEERS = Path(__file__).parents[1] / ".venv-peers/bin/python"
 
 
-def measured(name: str, quick: bool, peers: str | None) -> Table:
+def measured(name: str, quick: bool, peers: str | None, case: str) -> Table:
     """One table; its module is imported here, so that one that is not asked for costs nothing."""
     begin, load = time.perf_counter(), os.getloadavg()[0]
     try:
         with nullcontext() if name in ALL_CORES else pinned(1):
             work = importlib.import_module(name).run
-            table: Table = work(quick, peers) if name in WITH_PEERS else work(quick)
+            given = [quick, *([peers] if name in WITH_PEERS else []), *([case] if name in BY_CASE else [])]
+            table: Table = work(*given)
     except Exception as error:  # the other tables are still worth having
         traceback.print_exc()
         table = Table(name, name.replace("_", " "), [], failures=[f"{type(error).__name__}: {error}"])
@@ -82,9 +85,21 @@ def conditions() -> dict[str, Any]:
     }
 
 
+def read_numbers(parser: argparse.ArgumentParser, path: Path | None) -> tuple[dict[str, Table], dict[str, Any]]:
+    """The tables of a file of numbers by name, and the machine; nothing of a file that is not there yet."""
+    if path is None or not path.exists():
+        return {}, {}
+    try:
+        tables, machine = of_json(json.loads(path.read_text()))
+    except (ValueError, KeyError, TypeError):
+        parser.error(f"{path} is no whole file of numbers; restore it or name another")
+    return {table.name: table for table in tables}, machine
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(prog="bench", description=__doc__, formatter_class=argparse.RawTextHelpFormatter)
     parser.add_argument("--only", default=",".join(NAMES), help=f"of {', '.join(NAMES)}")
+    parser.add_argument("--case", default="", help=f"only the cases of {', '.join(BY_CASE)} with this in their names")
     parser.add_argument("--quick", action="store_true", help="fewer cases and rounds")
     parser.add_argument("--peers", default=str(PEERS) if PEERS.exists() else None, help="a Python with trl and torchrl")
     parser.add_argument("--json", type=Path, help="file of the numbers")
@@ -97,8 +112,7 @@ def main() -> int:
     keep_freed_memory()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     console = Console(width=max(140, Console().width))
-    known: dict[str, Table] = {}
-    machine: dict[str, Any] = {}
+    failures: dict[str, list[str]] = {}
     if options.peers and shutil.which(options.peers) is None:
         parser.error(f"there is no Python at {options.peers}; `make bench` makes one in .venv-peers")
     for path in filter(None, (options.json, options.write)):
@@ -106,25 +120,25 @@ def main() -> int:
             parser.error(f"there is no directory {path.parent}; make it first")
     if not asked and not (options.json and options.json.exists()):
         parser.error("there are no numbers to write about; name tables with --only or a file of numbers with --json")
-    if options.json and options.json.exists():
-        try:
-            tables, machine = of_json(json.loads(options.json.read_text()))
-        except (ValueError, KeyError, TypeError):
-            parser.error(f"{options.json} is no whole file of numbers; restore it or name another")
-        known = {table.name: table for table in tables}
+    known, machine = read_numbers(parser, options.json)
     machine = conditions() if asked or not machine else machine
     for name in asked:
-        known[name] = measured(name, options.quick, options.peers)
-        show(console, known[name])
-        tables = [known[name] for name in NAMES if name in known]
+        new = measured(name, options.quick, options.peers, options.case)
+        show(console, new)
+        failures[name] = new.failures
         if options.json:
+            known, _ = read_numbers(parser, options.json)  # another process may have written there meanwhile
+        if options.case and name in known and known[name].cases:
+            order = [case.label for case in importlib.import_module(name).CASES]
+            new = new.joined(known[name], order)
+        known[name] = new
+        if options.json:
+            tables = [known[name] for name in NAMES if name in known]
             numbers = json.dumps(as_json(tables, machine), indent=1, ensure_ascii=False) + "\n"
             atomic_write(options.json, numbers.encode())
-        if options.write:
-            options.write.write_text(page(tables, machine))
-    if options.write and not asked:
+    if options.write:
         options.write.write_text(page([known[name] for name in NAMES if name in known], machine))
-    failed = [name for name in asked if known[name].failures]
+    failed = [name for name in asked if failures[name]]
     if failed:
         console.print(f"[red]not all was measured[/] in {', '.join(failed)}")
     return 1 if failed else 0

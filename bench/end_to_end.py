@@ -33,6 +33,11 @@ class Case(NamedTuple):
     threads: int
     rounds: int
 
+    @property
+    def label(self) -> str:
+        plural = "s" if self.threads > 1 else ""
+        return f"{self.model}, batch {self.batch}, {self.lengths}, {self.threads} thread{plural}"
+
 
 WANTED = {"equal": 1.7, "ragged": 4.0, "short": 3.0}
 CASES = (
@@ -80,7 +85,8 @@ def limit_seconds(case: Case, responses: float) -> float:
     return forward * (1 + 3 + 3 * 2 * EPOCHS) / matmul_rate(shapes)
 
 
-def run(quick: bool, peers: str | None) -> Table:
+def run(quick: bool, peers: str | None, wanted: str = "") -> Table:
+    """The cases whose name has `wanted` in it."""
     table = Table(
         "end_to_end",
         "A PPO step from end to end against TRL 1.12.0",
@@ -91,10 +97,9 @@ def run(quick: bool, peers: str | None) -> Table:
         table.notes.append("Left out: no Python with trl==1.12.0 was given (`--peers`).")
         return table
     for case in QUICK if quick else CASES:
-        plural = "s" if case.threads > 1 else ""
-        label = f"{case.model}, batch {case.batch}, {case.lengths}, {case.threads} thread{plural}"
-        with table.case(label):
-            add_row(table, case, label, measure(case, str(peers)))
+        if wanted in case.label:
+            with table.case(case.label):
+                add_row(table, case, measure(case, str(peers)))
     table.notes.append(
         "Four epochs, one minibatch an epoch; mingce with its ledger written at every step and audited, TRL without "
         "logging and saving, bf16 and gradient checkpointing off (both would cost it time here). The start is when the "
@@ -103,7 +108,8 @@ def run(quick: bool, peers: str | None) -> Table:
     return table
 
 
-def add_row(table: Table, case: Case, label: str, said: dict[str, list[dict[str, Any]]]) -> None:
+def add_row(table: Table, case: Case, said: dict[str, list[dict[str, Any]]]) -> None:
+    label = case.label
     seconds = {side: [step["cpu"] for step in steps] for side, steps in said.items()}
     updates = {side: [step["update"] for step in steps] for side, steps in said.items()}
     won, update = ratio(seconds["trl"], seconds["mingce"]), ratio(updates["trl"], updates["mingce"])

@@ -5,9 +5,9 @@ from __future__ import annotations
 import sys
 import time
 import traceback
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
 from measuring import Spread
@@ -30,6 +30,8 @@ class Check:
     """Whom the figure is a ratio to."""
     why: str = ""
     """What the measurement says of the cause; told where the target is missed or the peer is better."""
+    case: str = ""
+    """The case that it was measured in."""
 
     @property
     def holds(self) -> bool:
@@ -72,30 +74,52 @@ class Table:
     checks: list[Check] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     failures: list[str] = field(default_factory=list)
+    cases: list[str] = field(default_factory=list)
+    """The case of every row."""
+    now: str = ""
+    """The case that is measured now."""
 
     def at_least(
         self, what: str, found: float, wanted: float | None, unit: str = "×", *,
         group: str = "", peer: str = "", why: str = "",
     ) -> None:  # fmt: skip
         """A figure that more is better for; without a target it is only told."""
-        self.checks.append(Check(what, found, wanted, unit, True, group, peer, why))
+        self.checks.append(Check(what, found, wanted, unit, True, group, peer, why, self.now))
 
     def at_most(
         self, what: str, found: float, wanted: float | None, unit: str = "", *,
         group: str = "", peer: str = "", why: str = "",
     ) -> None:  # fmt: skip
         """A figure that less is better for."""
-        self.checks.append(Check(what, found, wanted, unit, False, group, peer, why))
+        self.checks.append(Check(what, found, wanted, unit, False, group, peer, why, self.now))
 
     @contextmanager
     def case(self, what: str) -> Iterator[None]:
         """Says on the terminal what is measured now; an error costs this case and no other."""
         print(f"{time.strftime('%H:%M:%S')}  {self.name}: {what}", file=sys.stderr, flush=True)
+        self.now = what
         try:
             yield
         except Exception as error:
             traceback.print_exc()
             self.failures.append(f"{what}: {' '.join(str(error).split()) or type(error).__name__}")
+        finally:
+            self.now = ""
+            self.cases += [what] * (len(self.rows) - len(self.cases))
+
+    def joined(self, older: Table, order: Sequence[str]) -> Table:
+        """This table with the older one's rows of the cases that were not measured now, in the given order."""
+        kept = [row for row, case in enumerate(older.cases) if case not in self.cases]
+        found = [
+            *zip(self.cases, self.rows, self.raw, strict=True),
+            *((older.cases[row], older.rows[row], older.raw[row]) for row in kept),
+        ]
+        found.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+        cases, rows, raw = ([one[place] for one in found] for place in range(3))
+        checks = [*self.checks, *(check for check in older.checks if check.case not in self.cases)]
+        checks.sort(key=lambda check: order.index(check.case) if check.case in order else len(order))
+        notes = [*dict.fromkeys((*older.notes, *self.notes))]
+        return replace(self, rows=rows, raw=raw, cases=cases, checks=checks, notes=notes)
 
 
 def number(value: float) -> str:
