@@ -117,17 +117,21 @@ def run(quick: bool, trl: str | None) -> Table:
 def _compare(table: Table, taken: dict[str, list[Moment]], goal: float) -> None:
     """The median seeds' ratios, where all got there."""
     peer = taken.get("TRL, PPO", [])
-    for name, target in (("mingce, PPO", 3.0), ("mingce, no critic", None)):
-        own = taken.get(name, [])
+    for name in (contender.name for contender in CONTENDERS[:-1]):
+        own, start = taken.get(name, []), f"Two-digit sums to {goal:.0%}, {name}"
         if not (own and peer):
             continue
         if not all(moment.accuracy >= goal for moment in own + peer):
             table.failures.append(f"{name}: not every seed of both sides came to {goal:.0%}")
             continue
         cpu, peak, grown = (_median(peer, what) / _median(own, what) for what in ("cpu", "peak", "grown"))
-        table.at_least(f"fewer CPU seconds, {name}", cpu, target, peer=PEER)
-        table.at_most(f"share of the process's peak memory, {name}", 1 / peak, target and 0.5, peer=PEER)
-        table.at_most(f"share of peak memory beyond the start, {name}", 1 / grown, None, peer=PEER)
+        table.at_least(f"{name}: fewer CPU seconds", cpu, 3.0, group=f"{start}: CPU seconds", peer=PEER)
+        begun = [(side[0].peak - side[0].grown) / 1e6 for side in (own, peer)]
+        why = f"Libraries and models, before the first step: {begun[0]:,.0f} MB, TRL's {begun[1]:,.0f} MB."
+        whole = f"{start}: share of peak memory"
+        table.at_most(f"{name}: share of peak memory", 1 / peak, 0.5, group=whole, peer=PEER, why=why)
+        more = f"{start}: share of peak memory beyond the start"
+        table.at_most(f"{name}: share of peak memory beyond the start", 1 / grown, 0.5, group=more, peer=PEER)
 
 
 def _median(moments: list[Moment], what: str) -> float:

@@ -59,7 +59,7 @@ class BareDecoder:
         inner: Any = model
         config = inner.config
         self.trunk, self.heads, self.kv_heads = inner.model, config.num_attention_heads, config.num_key_value_heads
-        self.embedding, self.head = inner.get_input_embeddings().weight, inner.lm_head.weight.T.contiguous()
+        self.embedding, self.head = inner.get_input_embeddings().weight, inner.lm_head.weight  # large: no copy
         self.layers = [_Layer(layer) for layer in inner.model.layers]
         self.last_norm, self.epsilon = inner.model.norm.weight.detach().numpy(), np.float32(config.rms_norm_eps)
         angles = inner.model.rotary_emb(self.embedding[:1, None], torch.arange(positions)[None])
@@ -83,7 +83,7 @@ class BareDecoder:
                 cache[rows, : made.shape[2]] = made.transpose(1, 2).flatten(2)
 
         states = trunk.hidden_states(self.trunk, ids, column == self.lengths[:, None] - 1, keep)
-        return torch.mm(states, self.head)[self.source]
+        return functional.linear(states, self.head)[self.source]
 
     def step(self, tokens: Tensor) -> Tensor:
         """Logits `[rows, V]` after one token more in every row."""
@@ -95,10 +95,12 @@ class BareDecoder:
         position = self.lengths[self.source] + self.slot
         places = [tensor.numpy() for tensor in (self.cos[position], self.sin[position], self.source, self.lengths)]
 
-        def add_and_norm(norm: Any) -> None:
+        def add_and_norm(weight: Any) -> None:
+            """Of `added`; what was the stream is written over the next time."""
             nonlocal stream, total
-            given, ready = (stream.numpy(), added.numpy(), norm, self.epsilon), (total.numpy(), normed.numpy(), scales)
-            kernels.add_and_norm(*given, *ready)
+            kernels.add_and_norm(
+                stream.numpy(), added.numpy(), weight, self.epsilon, total.numpy(), normed.numpy(), scales
+            )
             stream, total = total, stream
 
         for layer, prompts, rows in zip(self.layers, self.prompts, self.rows, strict=True):
@@ -116,7 +118,7 @@ class BareDecoder:
             added = torch.mm(gated, layer.down)
         add_and_norm(self.last_norm)
         self.slot += 1
-        return torch.mm(normed, self.head)
+        return functional.linear(normed, self.head)
 
     def drop(self, ended: Tensor) -> Tensor:
         """Takes rows out; returns the former index of every row that is left."""
