@@ -131,7 +131,7 @@ def _compare(table: Table, taken: dict[str, list[Moment]], goal: float) -> None:
         whole = f"{start}: share of peak memory"
         table.at_most(f"{name}: share of peak memory", 1 / peak, 0.5, group=whole, peer=PEER, why=why)
         more = f"{start}: share of peak memory beyond the start"
-        table.at_most(f"{name}: share of peak memory beyond the start", 1 / grown, 0.5, group=more, peer=PEER)
+        table.at_most(f"{name}: share of peak memory beyond the start", 1 / grown, None, group=more, peer=PEER)
 
 
 def _median(moments: list[Moment], what: str) -> float:
