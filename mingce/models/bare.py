@@ -164,20 +164,20 @@ def _attend(  # type: ignore[no-untyped-def]
     width = cos.shape[1]
     heads, kv_heads = out.shape[1] // width, size // width
     query = np.empty((heads, width), np.float32)
-    scores = np.empty((heads, prompt_keys.shape[1] + room), np.float32)
+    scores = np.empty((heads, prompt_keys.shape[1] + room + 3), np.float32)
     for r in range(rows):
         line, prompt, after = qkv[r], source[r], min(r + 1, rows - 1)
-        for h in range(heads):
-            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], scale, query[h])
-        for g in range(kv_heads):
-            begin = (heads + g) * width
-            own = keys[r, slot, g * width : (g + 1) * width]
-            _turn(line[begin : begin + width], cos[r], sin[r], np.float32(1), own)
-        values[r, slot] = line[(heads + kv_heads) * width :]
+        for h in range(heads + kv_heads):
+            g = (h - heads) * width
+            turned = query[h] if h < heads else keys[r, slot, g : g + width]
+            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], scale if h < heads else np.float32(1), turned)
+        for i in range(size):  # a loop, for an assignment of arrays takes seconds to compile
+            values[r, slot, i] = line[(heads + kv_heads) * width + i]
         length = lengths[prompt]
         seen = length + slot + 1
-        _score(query, prompt_keys[prompt], prompt_keys[source[after]], scores, 0, length)
-        _score(query, keys[r], keys[after], scores, length, seen)
+        for part in range(2):  # in the prompt, and behind it
+            own, later = (prompt_keys[prompt], prompt_keys[source[after]]) if part == 0 else (keys[r], keys[after])
+            _score(query, own, later, scores, part * length, length if part == 0 else seen)
         for h in range(heads):
             x = scores[h]
             top = x[0]
@@ -191,9 +191,13 @@ def _attend(  # type: ignore[no-untyped-def]
             share = np.float32(1) / total
             for t in range(seen):
                 x[t] *= share
-        out[r] = 0
-        _add_values(scores, 0, length, prompt_values[prompt], prompt_values[source[after]], out[r])
-        _add_values(scores, length, seen, values[r], values[after], out[r])
+        for i in range(heads * width):
+            out[r, i] = 0
+        for part in range(2):
+            own, later = (
+                (prompt_values[prompt], prompt_values[source[after]]) if part == 0 else (values[r], values[after])
+            )
+            _add_values(scores, part * length, length if part == 0 else seen, own, later, out[r])
 
 
 @compiled
@@ -208,16 +212,19 @@ def _turn(line, cos, sin, scale, out):  # type: ignore[no-untyped-def]
 
 @compiled
 def _score(query, keys, later, scores, begin, end):  # type: ignore[no-untyped-def]
-    """scores `[heads, begin:end]` of queries `[heads, D]` with keys `[…, kv_heads·D]`; `later` is read after them."""
+    """scores `[heads, begin:end]` of queries `[heads, D]` with keys `[…, kv_heads·D]`; `later` is read after them.
+
+    Four at a time; up to three scores behind `end` mean nothing.
+    """
     heads, width = query.shape
     size, count = keys.shape[1], end - begin
-    shared, fours = heads * width // size, count // 4 * 4
-    for t in range(0, fours, 4):
+    shared = heads * width // size
+    for t in range(0, count, 4):
         prefetch(later, t * size, 4 * size)
+        t1, t2, t3 = min(t + 1, count - 1), min(t + 2, count - 1), min(t + 3, count - 1)
         for h in range(heads):
             q, x, g = query[h], scores[h], h // shared * width
-            k0, k1 = keys[t, g : g + width], keys[t + 1, g : g + width]
-            k2, k3 = keys[t + 2, g : g + width], keys[t + 3, g : g + width]
+            k0, k1, k2, k3 = keys[t, g:], keys[t1, g:], keys[t2, g:], keys[t3, g:]
             p0 = p1 = p2 = p3 = np.float32(0)
             for i in range(width):
                 p0 += q[i] * k0[i]
@@ -226,33 +233,21 @@ def _score(query, keys, later, scores, begin, end):  # type: ignore[no-untyped-d
                 p3 += q[i] * k3[i]
             at = begin + t
             x[at], x[at + 1], x[at + 2], x[at + 3] = p0, p1, p2, p3
-    for t in range(fours, count):
-        for h in range(heads):
-            q, g = query[h], h // shared * width
-            k0, p0 = keys[t, g : g + width], np.float32(0)
-            for i in range(width):
-                p0 += q[i] * k0[i]
-            scores[h, begin + t] = p0
 
 
 @compiled
 def _add_values(weights, begin, end, values, later, out):  # type: ignore[no-untyped-def]
-    """out `[heads·D]` += the values `[…, kv_heads·D]` by the weights `[heads, begin:end]`."""
+    """out `[heads·D]` += the values `[…, kv_heads·D]` by the weights `[heads, begin:end]`, four at a time."""
     heads, size, count = len(weights), values.shape[1], end - begin
-    width = len(out) // heads
-    shared, fours = heads * width // size, count // 4 * 4
-    for t in range(0, fours, 4):
+    width, none = len(out) // heads, np.float32(0)
+    shared = heads * width // size
+    for t in range(0, count, 4):
         prefetch(later, t * size, 4 * size)
+        t1, t2, t3 = min(t + 1, count - 1), min(t + 2, count - 1), min(t + 3, count - 1)
         for h in range(heads):
-            x, y, g, at = weights[h], out[h * width : (h + 1) * width], h // shared * width, begin + t
-            w0, w1, w2, w3 = x[at], x[at + 1], x[at + 2], x[at + 3]
-            v0, v1 = values[t, g : g + width], values[t + 1, g : g + width]
-            v2, v3 = values[t + 2, g : g + width], values[t + 3, g : g + width]
+            x, y, g = weights[h, begin:end], out[h * width : (h + 1) * width], h // shared * width
+            w0, w1 = x[t], x[t1] if t1 > t else none
+            w2, w3 = x[t2] if t2 > t1 else none, x[t3] if t3 > t2 else none
+            v0, v1, v2, v3 = values[t, g:], values[t1, g:], values[t2, g:], values[t3, g:]
             for i in range(width):
                 y[i] += w0 * v0[i] + w1 * v1[i] + w2 * v2[i] + w3 * v3[i]
-    for t in range(fours, count):
-        for h in range(heads):
-            y, g, w0 = out[h * width : (h + 1) * width], h // shared * width, weights[h, begin + t]
-            v0 = values[t, g : g + width]
-            for i in range(width):
-                y[i] += w0 * v0[i]
