@@ -140,6 +140,16 @@ def test_what_changes_the_pass_is_left_to_transformers() -> None:
     assert not fits(hooked)
 
 
+def test_having_shown_its_attention_once_changes_nothing() -> None:
+    """transformers leaves hooks behind when it was asked for the maps."""
+    model = build("llama")
+    model.set_attn_implementation("eager")
+    assert model(input_ids=torch.zeros(1, 3, dtype=torch.long), output_attentions=True).attentions is not None
+    model.set_attn_implementation("sdpa")
+    assert any(module._forward_hooks for module in model.modules())
+    assert fits(model)
+
+
 def test_exponentials_are_right_over_the_whole_range() -> None:
     @kernels.compiled
     def each(x, out):  # type: ignore[no-untyped-def]

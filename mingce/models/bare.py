@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mingce.models import kernels, trunk
 from mingce.models.cache import grown, moves
-from mingce.models.kernels import compiled, exp, prefetch
+from mingce.models.kernels import compiled, exp, prefetch, softmax
 from mingce.models.lora import base_causal_lm
 
 _SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -170,7 +170,7 @@ def _attend(  # type: ignore[no-untyped-def]
         for h in range(heads + kv_heads):
             g = (h - heads) * width
             turned = query[h] if h < heads else keys[r, slot, g : g + width]
-            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], scale if h < heads else np.float32(1), turned)
+            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], turned)
         for i in range(size):  # a loop, for an assignment of arrays takes seconds to compile
             values[r, slot, i] = line[(heads + kv_heads) * width + i]
         length = lengths[prompt]
@@ -179,18 +179,7 @@ def _attend(  # type: ignore[no-untyped-def]
             own, later = (prompt_keys[prompt], prompt_keys[source[after]]) if part == 0 else (keys[r], keys[after])
             _score(query, own, later, scores, part * length, length if part == 0 else seen)
         for h in range(heads):
-            x = scores[h]
-            top = x[0]
-            for t in range(seen):
-                top = max(top, x[t])
-            for t in range(seen):
-                x[t] = exp(x[t] - top)
-            total = np.float32(0)
-            for t in range(seen):
-                total += x[t]
-            share = np.float32(1) / total
-            for t in range(seen):
-                x[t] *= share
+            softmax(scores[h], seen, scale)
         for i in range(heads * width):
             out[r, i] = 0
         for part in range(2):
@@ -201,13 +190,13 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _turn(line, cos, sin, scale, out):  # type: ignore[no-untyped-def]
+def _turn(line, cos, sin, out):  # type: ignore[no-untyped-def]
     """A head's vector turned by its place."""
     half = len(out) // 2
     for i in range(half):
         low, high = line[i], line[half + i]
-        out[i] = (low * cos[i] - high * sin[i]) * scale
-        out[half + i] = (high * cos[half + i] + low * sin[half + i]) * scale
+        out[i] = low * cos[i] - high * sin[i]
+        out[half + i] = high * cos[half + i] + low * sin[half + i]
 
 
 @compiled

@@ -197,22 +197,28 @@ def unflatten(flat, lengths, mixed):  # type: ignore[no-untyped-def]
 
 
 @compiled
+def softmax(x, seen, scale):  # type: ignore[no-untyped-def]
+    """Softmax of scale · the first `seen` numbers of x, in place."""
+    top = x[0]
+    for t in range(seen):
+        top = max(top, x[t])
+    for t in range(seen):
+        x[t] = exp((x[t] - top) * scale)
+    total = np.float32(0)
+    for t in range(seen):
+        total += x[t]
+    share = np.float32(1) / total
+    for t in range(seen):
+        x[t] *= share
+
+
+@compiled
 def causal_softmax(scores, scale):  # type: ignore[no-untyped-def]
     """Softmax of scale · scores `[queries, W]` in place; query r stands at place r mod W and sees the keys up to it."""
     width = scores.shape[1]
     for r in range(scores.shape[0]):
         x, seen = scores[r], r % width + 1
-        top = x[0]
-        for t in range(seen):
-            top = max(top, x[t])
-        for t in range(seen):
-            x[t] = exp((x[t] - top) * scale)
-        total = np.float32(0)
-        for t in range(seen):
-            total += x[t]
-        share = np.float32(1) / total
-        for t in range(seen):
-            x[t] *= share
+        softmax(x, seen, scale)
         for t in range(seen, width):
             x[t] = 0
 
