@@ -56,12 +56,11 @@ def measured(name: str, quick: bool, peers: str | None, case: str) -> Table:
     except Exception as error:  # the other tables are still worth having
         traceback.print_exc()
         table = Table(name, name.replace("_", " "), [], failures=[f"{type(error).__name__}: {error}"])
-    minutes = (time.perf_counter() - begin) / 60
-    hurry = " Quick: fewer cases and rounds." if quick else ""
-    table.notes.append(
-        f"Measured on {time.strftime('%Y-%m-%d')} in {minutes:.1f} minutes, at a load of {load:.1f} before and "
-        f"{os.getloadavg()[0]:.1f} after on {os.cpu_count()} cores.{hurry}"
-    )
+    loads, minutes = [load, os.getloadavg()[0]], (time.perf_counter() - begin) / 60
+    day = time.strftime("%Y-%m-%d")
+    table.calls = [{"day": day, "minutes": minutes, "loads": loads, "cores": os.cpu_count()}]
+    if quick:
+        table.notes.append("Quick: fewer cases and rounds.")
     return table
 
 

@@ -76,6 +76,8 @@ class Table:
     failures: list[str] = field(default_factory=list)
     cases: list[str] = field(default_factory=list)
     """The case of every row."""
+    calls: list[dict[str, Any]] = field(default_factory=list)
+    """When it was measured: day, minutes, load of the machine before and after."""
     now: str = ""
     """The case that is measured now."""
 
@@ -119,7 +121,22 @@ class Table:
         checks = [*self.checks, *(check for check in older.checks if check.case not in self.cases)]
         checks.sort(key=lambda check: order.index(check.case) if check.case in order else len(order))
         notes = [*dict.fromkeys((*older.notes, *self.notes))]
-        return replace(self, rows=rows, raw=raw, cases=cases, checks=checks, notes=notes)
+        calls = older.calls + self.calls
+        return replace(self, rows=rows, raw=raw, cases=cases, checks=checks, notes=notes, calls=calls)
+
+    @property
+    def circumstances(self) -> str:
+        """When it was measured, and what else the machine did."""
+        if not self.calls:
+            return ""
+        days, loads = [call["day"] for call in self.calls], [load for call in self.calls for load in call["loads"]]
+        when = min(days) if min(days) == max(days) else f"{min(days)} to {max(days)}"
+        often = f" and {len(self.calls)} calls" if len(self.calls) > 1 else ""
+        minutes = sum(call["minutes"] for call in self.calls)
+        return (
+            f"Measured on {when} in {minutes:.1f} minutes{often}, at a load of {min(loads):.1f} to {max(loads):.1f} on "
+            f"{self.calls[0]['cores']} cores."
+        )
 
 
 def number(value: float) -> str:

@@ -91,7 +91,8 @@ def _section(table: Table) -> str:
     if asked:
         rows = [[check.what, check.target, check.figure, "holds" if check.holds else "**missed**"] for check in asked]
         lines += [*_grid(["asked", "wanted", "found", ""], rows), ""]
-    for note in (*table.notes, *(f"Not measured: {failure}" for failure in table.failures)):
+    failures = (f"Not measured: {failure}" for failure in table.failures)
+    for note in filter(None, (*table.notes, table.circumstances, *failures)):
         lines += [note, ""]
     return "\n".join(lines)
 
