@@ -67,6 +67,10 @@ def steps_in(directory: Path, suffix: str = "") -> list[int]:
     return sorted(int(found[1]) for name in names if (found := _STEP.fullmatch(name)))
 
 
+def _new_name() -> str:
+    return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
 class Run:
     """One run's directory, open for training (with the lock held) or for reading.
 
@@ -93,7 +97,7 @@ class Run:
         """
         root = Path(root)
         if name is None:
-            name = f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+            name = next(new for new in iter(_new_name, "") if not (root / new).exists())
         if not _NAME.fullmatch(name):
             raise RunError(
                 f"'{name}' cannot be a run's name; begin with a letter or digit and use letters, digits and . + = @ _ -"

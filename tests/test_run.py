@@ -6,6 +6,7 @@ import json
 import math
 import os
 import resource
+import secrets
 import signal
 import struct
 import time
@@ -72,10 +73,13 @@ def test_a_taken_name_is_refused_and_the_run_is_left_alone(tmp_path: Path) -> No
         Run.create(tmp_path, "empty", {})
 
 
-def test_generated_names_differ(tmp_path: Path) -> None:
-    for _ in range(20):
+def test_generated_names_differ(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = iter(["00aa", "00aa", "00aa", "00bb"])  # two runs in one second may draw the same
+    monkeypatch.setattr(secrets, "token_hex", lambda _: next(ids))
+    monkeypatch.setattr(time, "strftime", lambda _: "20261116-120000")
+    for _ in range(2):
         Run.create(tmp_path, None, {}).close()
-    assert len(list(tmp_path.iterdir())) == 20
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["20261116-120000-00aa", "20261116-120000-00bb"]
 
 
 @pytest.mark.parametrize("name", ["", "../up", "a/b", ".hidden", "-flag", "a b", "a\n"])
