@@ -84,14 +84,18 @@ def conditions() -> dict[str, Any]:
     }
 
 
-def read_numbers(parser: argparse.ArgumentParser, path: Path | None) -> tuple[dict[str, Table], dict[str, Any]]:
+class NoNumbers(Exception):
+    """A file that is damaged or of another kind."""
+
+
+def read_numbers(path: Path | None) -> tuple[dict[str, Table], dict[str, Any]]:
     """The tables of a file of numbers by name, and the machine; nothing of a file that is not there yet."""
     if path is None or not path.exists():
         return {}, {}
     try:
         tables, machine = of_json(json.loads(path.read_text()))
     except (ValueError, KeyError, TypeError):
-        parser.error(f"{path} is no whole file of numbers; restore it or name another")
+        raise NoNumbers(f"{path} is no whole file of numbers; restore it or name another") from None
     return {table.name: table for table in tables}, machine
 
 
@@ -108,6 +112,12 @@ def main() -> int:
     for name in asked:
         if name not in NAMES:
             parser.error(f"there is no table '{name}'; there are {', '.join(NAMES)}")
+    if options.case:
+        if not asked or not set(asked) <= set(BY_CASE):
+            parser.error(f"--case is for {', '.join(BY_CASE)} alone; name it with --only")
+        labels = [case.label for name in asked for case in importlib.import_module(name).CASES]
+        if not any(options.case in label for label in labels):
+            parser.error(f"no case has '{options.case}' in its name; there are {'; '.join(labels)}")
     keep_freed_memory()
     transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     console = Console(width=max(140, Console().width))
@@ -119,14 +129,20 @@ def main() -> int:
             parser.error(f"there is no directory {path.parent}; make it first")
     if not asked and not (options.json and options.json.exists()):
         parser.error("there are no numbers to write about; name tables with --only or a file of numbers with --json")
-    known, machine = read_numbers(parser, options.json)
+    try:
+        known, machine = read_numbers(options.json)
+    except NoNumbers as error:
+        parser.error(str(error))
     machine = conditions() if asked or not machine else machine
     for name in asked:
         new = measured(name, options.quick, options.peers, options.case)
         show(console, new)
         failures[name] = new.failures
-        if options.json:
-            known, _ = read_numbers(parser, options.json)  # another process may have written there meanwhile
+        try:
+            known = read_numbers(options.json)[0] or known  # another process may have written there meanwhile
+        except NoNumbers as error:
+            options.json = options.json.with_name(options.json.name + ".new")
+            console.print(f"[red]{error}[/]; what is measured now goes to {options.json}")
         if options.case and name in known and known[name].cases:
             order = [case.label for case in importlib.import_module(name).CASES]
             new = new.joined(known[name], order)

@@ -18,7 +18,7 @@ from torch.nn import functional
 
 from mingce.models import kernels, trunk
 from mingce.models.cache import grown, moves
-from mingce.models.kernels import compiled, exp, prefetch, softmax
+from mingce.models.kernels import compiled, gated, prefetch, softmax
 from mingce.models.lora import base_causal_lm
 
 _SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
@@ -41,14 +41,13 @@ class _Layer:
         reads = (attention.q_proj, attention.k_proj, attention.v_proj)
         self.qkv = torch.cat([one.weight for one in reads]).T.contiguous()
         self.bias = None if reads[0].bias is None else torch.cat([one.bias for one in reads])
-        self.norms = tuple(getattr(attention, name, None) for name in ("q_norm", "k_norm"))
         self.out = attention.o_proj.weight.T.contiguous()
         self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).T.contiguous()
         self.down = mlp.down_proj.weight.T.contiguous()
         self.before, self.between = (
             norm.weight.detach().numpy() for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
-        self.scale = np.float32(attention.scaling)
+        self.attention, self.scale = attention, np.float32(attention.scaling)
 
 
 class BareDecoder:
@@ -106,8 +105,8 @@ class BareDecoder:
         for layer, prompts, rows in zip(self.layers, self.prompts, self.rows, strict=True):
             add_and_norm(layer.before)
             qkv = torch.mm(normed, layer.qkv) if layer.bias is None else torch.addmm(layer.bias, normed, layer.qkv)
-            if layer.norms[0] is not None:
-                self._norm_heads(qkv, layer)
+            if hasattr(layer.attention, "q_norm"):
+                qkv = trunk.norm_heads(qkv, layer.attention, self.heads)
             mixed = stream.new_empty(len(tokens), len(layer.out)) if mixed is None else mixed
             caches = (cache.numpy() for cache in (*prompts, *rows))
             _attend(qkv.numpy(), *places, *caches, self.slot, layer.scale, mixed.numpy())
@@ -130,16 +129,6 @@ class BareDecoder:
         self.source = self.source[kept]
         return kept
 
-    def _norm_heads(self, qkv: Tensor, layer: _Layer) -> None:
-        """Qwen3 norms every query and key by itself."""
-        heads = qkv.view(len(qkv), self.heads + 2 * self.kv_heads, -1)
-        for norm, begin, end in (
-            (layer.norms[0], 0, self.heads),
-            (layer.norms[1], self.heads, self.heads + self.kv_heads),
-        ):
-            assert norm is not None
-            heads[:, begin:end] = norm(heads[:, begin:end])
-
 
 @compiled
 def _gate(both, out):  # type: ignore[no-untyped-def]
@@ -148,7 +137,7 @@ def _gate(both, out):  # type: ignore[no-untyped-def]
     for r in range(rows):
         x, up, y = both[r, :width], both[r, width:], out[r]
         for i in range(width):
-            y[i] = x[i] * up[i] / (np.float32(1) + exp(-x[i]))
+            y[i] = gated(x[i], up[i])
 
 
 @compiled
@@ -183,9 +172,8 @@ def _attend(  # type: ignore[no-untyped-def]
         for i in range(heads * width):
             out[r, i] = 0
         for part in range(2):
-            own, later = (
-                (prompt_values[prompt], prompt_values[source[after]]) if part == 0 else (values[r], values[after])
-            )
+            own = prompt_values[prompt] if part == 0 else values[r]
+            later = prompt_values[source[after]] if part == 0 else values[after]
             _add_values(scores, part * length, length if part == 0 else seen, own, later, out[r])
 
 

@@ -91,6 +91,12 @@ def add_and_norm_backward(total, weight, scales, of_total, of_normed, grad, of_w
             of_weight[i] += y[i] * x[i] * scale
 
 
+@_inlined
+def gated(x, up):  # type: ignore[no-untyped-def]
+    """silu(x) · up"""
+    return x * up / (np.float32(1) + exp(-x))
+
+
 @compiled
 def gate(x, up, out):  # type: ignore[no-untyped-def]
     """out = silu(x) · up"""
@@ -98,7 +104,7 @@ def gate(x, up, out):  # type: ignore[no-untyped-def]
     for r in range(rows):
         a, b, y = x[r], up[r], out[r]
         for i in range(width):
-            y[i] = a[i] * b[i] / (np.float32(1) + exp(-a[i]))
+            y[i] = gated(a[i], b[i])
 
 
 @compiled

@@ -95,8 +95,9 @@ def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool, 
     added = torch.zeros_like(stream)
     for place, layer in enumerate(trunk.layers):
         last = layer is trunk.layers[-1] and len(chosen) < len(stream)
-        step = layer if packed else partial(_layer_states, layer, keep=keep and partial(keep, place))
-        stream, added = step(stream, added, turns, lengths, chosen if last else None)
+        step = layer if packed else partial(_layer_states, layer)
+        told = keep and partial(keep, place)
+        stream, added = step(stream, added, turns, lengths, chosen if last else None, told)
     return add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
 
 
@@ -107,7 +108,7 @@ def _layer_states(
     turns: Sequence[Tensor],
     lengths: Tensor,
     chosen: Tensor | None,
-    keep: KeepRows | None = None,
+    keep: KeepRows | None,
 ) -> tuple[Tensor, Tensor]:
     """The stream `[N, H]` after a layer's attention, and what its second half adds; only of the `chosen` tokens."""
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
@@ -115,14 +116,14 @@ def _layer_states(
     stream, qkv = read(stream, added, norms[0].weight, norms[0].variance_epsilon, projections)
     heads = attention.q_proj.out_features // attention.head_dim
     if hasattr(attention, "q_norm"):
-        qkv = _norm_heads(qkv, attention, heads)
+        qkv = norm_heads(qkv, attention, heads)
     mixed = mix(qkv, turns, lengths, heads, attention.scaling, keep)
     if chosen is not None:  # nobody looks at the other places above
         stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
     return feed(stream, mixed, attention.o_proj, norms[1].weight, norms[1].variance_epsilon, layer.mlp)
 
 
-def _norm_heads(qkv: Tensor, attention: Any, heads: int) -> Tensor:
+def norm_heads(qkv: Tensor, attention: Any, heads: int) -> Tensor:
     """Qwen3 norms every query and key by itself."""
     parts = qkv.view(len(qkv), -1, attention.head_dim)
     kv_heads = (parts.shape[1] - heads) // 2
