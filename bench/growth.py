@@ -34,7 +34,7 @@ def step(model: Any, ledger: Ledger) -> None:
     rows, length = len(ledger), ledger.width
     generate(model, prompts(rows, PROMPT), Sampling(max_new_tokens=length), seeds=range(rows), pad_id=PAD)
     with torch.no_grad():
-        for part in (ledger.select(rows) for rows in ledger.micro_batches(MICRO)):
+        for part in (ledger.select(rows) for rows in ledger.micro_batches(MICRO, packed=True)):
             response_log_probs(model, part.row("prompt_ids"), part["token_ids"], part["attention_mask"], pad_id=PAD)
     ours(model, ledger, epochs=1)
 

@@ -45,7 +45,7 @@ def ours(model: nn.Module, ledger: Ledger, epochs: int = EPOCHS, micro: int = MI
         return compute_policy_loss(part["old_log_probs"], log_probs, part["advantages"], part.loss_mask, **totals)
 
     Learner(model, LearnerConfig(lr=1e-6, epochs=epochs), 1).learn(
-        ledger, loss, step=1, seed=0, minibatch_rollouts=len(ledger), micro_batch_tokens=micro
+        ledger, loss, step=1, seed=0, minibatch_rollouts=len(ledger), micro_batch_tokens=micro, packed=True
     )
 
 

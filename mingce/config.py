@@ -307,8 +307,8 @@ class Config:
     minibatch_rollouts: int = _set(128, "rollouts an optimizer step", "每次优化器更新用多少条回答")
     micro_batch_tokens: int = _set(
         2048,
-        "tokens (padding counted) a forward pass; changes speed and memory, not results",
-        "一次前向多少 token（含填充）；只影响速度与内存",
+        "tokens a forward pass, padding counted where it is computed; changes speed and memory, not results",
+        "一次前向多少 token（计算填充时连填充一起算）；只影响速度与内存",
     )
     seed: int = _set(0, "of data order, sampling and shuffling", "数据顺序、采样与打乱的种子")
     threads: int = _set(

@@ -64,21 +64,32 @@ def test_minibatches_hold_every_row_once(batch: Batch, rows: int, shuffle: bool)
     assert [part.tolist() for part in parts] == [part.tolist() for part in again]
 
 
-@given(batch=batches(max_rows=12), budget=st.integers(1, 400))
-def test_micro_batches_keep_to_the_budget_and_come_back_in_order(batch: Batch, budget: int) -> None:
+@given(batch=batches(max_rows=12), budget=st.integers(1, 400), packed=st.booleans())
+def test_micro_batches_keep_to_the_budget_and_come_back_in_order(batch: Batch, budget: int, packed: bool) -> None:
     ledger = ledger_of(batch)
-    parts = ledger.micro_batches(budget)
+    parts = ledger.micro_batches(budget, packed)
     assert sorted(i for part in parts for i in part.tolist()) == list(range(len(ledger)))
     sizes = [int(n) + len(x) for n, x in zip(ledger.lengths.tolist(), ledger.rows["prompt_ids"], strict=True)]
     for part in parts:
-        padded = len(part) * max(sizes[i] for i in part.tolist())
-        assert padded <= budget or len(part) == 1
-    columns = ledger.by_micro_batch(budget, lambda part: {"values": 2 * part["values"], "total": part["values"].sum(1)})
+        own = [sizes[i] for i in part.tolist()]
+        assert own == sorted(own, reverse=True)
+        assert (sum(own) if packed else len(own) * own[0]) <= budget or len(part) == 1
+    columns = ledger.by_micro_batch(
+        budget, lambda part: {"values": 2 * part["values"], "total": part["values"].sum(1)}, packed
+    )
     if len(ledger):
         assert torch.equal(columns["values"], 2 * ledger["values"])
         assert torch.allclose(
             columns["total"], ledger["values"].sum(1), rtol=1e-5, atol=1e-4 * batch.values.abs().sum()
         )
+
+
+def test_packed_rows_of_a_prompt_go_together() -> None:
+    mask = torch.arange(9) < torch.tensor([9, 1, 5, 2, 7, 3])[:, None]
+    prompts = [[1, 2], [3], [1, 2], [3], [1, 5], [3]]
+    ledger = Ledger(torch.ones(6, 9, dtype=torch.long), mask, rows={"prompt_ids": prompts})
+    assert [part.tolist() for part in ledger.micro_batches(28, packed=True)] == [[0, 4, 2], [5, 3, 1]]
+    assert [part.tolist() for part in ledger.micro_batches(28)] == [[0, 4], [2, 5, 3, 1]]
 
 
 def test_a_tool_token_keeps_its_id_and_has_no_account() -> None:

@@ -20,6 +20,7 @@ from transformers import AutoConfig, AutoModel
 
 from mingce.models import kernels
 from mingce.models.layer import _LONG
+from mingce.models.prefixes import shared_prefixes
 from mingce.models.trunk import fits, hidden_states
 from tests.families import FAMILIES
 
@@ -107,6 +108,47 @@ def test_any_lengths_and_places(lengths: list[int], data: st.DataObject) -> None
     for row, marks in enumerate(chosen):
         wanted[row, : len(marks)] = torch.tensor(marks)
     assert_same(build("llama grouped"), ids, wanted)
+
+
+@pytest.mark.parametrize("name", SHAPES)
+def test_rows_that_begin_alike(name: str) -> None:
+    """One prompt's samples, of which two are the same, a row that is another's beginning, and a stranger."""
+    ids, wanted = rows_of([9, 23, 5, 23, 14, 23, 2], 4)
+    ids[:6, :5] = ids[0, :5]
+    ids[3] = ids[1]
+    ids[5, :12] = ids[4, :12]
+    ids[6] = ids[5]
+    wanted[6, 1] = True
+    assert_same(build(name), ids, wanted)
+
+
+def test_long_rows_that_begin_alike() -> None:
+    ids, wanted = rows_of([_LONG + 3, 40, _LONG + 9], 7)
+    ids[:, :30] = ids[0, :30]
+    assert_same(build("llama grouped"), ids, wanted)
+
+
+@settings(max_examples=25, deadline=None)
+@given(lengths=st.lists(st.integers(3, 14), min_size=2, max_size=8), least=st.integers(0, 2), data=st.data())
+def test_any_rows_that_begin_alike(lengths: list[int], least: int, data: st.DataObject) -> None:
+    ids, wanted = rows_of(lengths, least)
+    for row in range(1, len(lengths)):
+        other, shared = data.draw(st.tuples(st.integers(0, row - 1), st.integers(0, max(lengths))))
+        ids[row, :shared] = ids[other, :shared]
+    assert_same(build("qwen3"), ids, wanted)
+
+
+@settings(max_examples=200, deadline=None)
+@given(rows=st.lists(st.lists(st.integers(0, 2), min_size=0, max_size=6), min_size=1, max_size=8))
+def test_states_are_prefixes(rows: list[list[int]]) -> None:
+    """Against a dictionary of all prefixes."""
+    width = max(1, *(len(row) for row in rows)) + 1
+    ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])  # a padding that is a token too
+    found = shared_prefixes(ids, torch.tensor([len(row) for row in rows]))
+    numbers: dict[tuple[int, ...], int] = {}
+    expected = [numbers.setdefault(tuple(row[: t + 1]), len(numbers)) for row in rows for t in range(len(row))]
+    assert found.states.tolist() == expected
+    assert found.first.tolist() == [expected.index(state) == token for token, state in enumerate(expected)]
 
 
 def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:

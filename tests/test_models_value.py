@@ -38,8 +38,11 @@ def test_values_are_read_at_the_token_before(family: str) -> None:
             states = model.head(model.backbone(input_ids=whole).last_hidden_state)[0, len(prompt) - 1 :, 0]
             torch.testing.assert_close(values[row, :length], states[:length], atol=1e-5, rtol=0)
             torch.testing.assert_close(final[row], states[length], atol=1e-5, rtol=0)
+        without, after = model.values(prompts, tokens, mask, PAD, final=False)
     assert values.shape == tokens.shape
     assert not values[~mask].any()
+    torch.testing.assert_close(without, values, atol=1e-5, rtol=0)
+    assert not after.any()
 
 
 def test_a_new_head_says_nothing_and_learns() -> None:

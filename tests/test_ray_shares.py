@@ -24,9 +24,9 @@ def ledger_of(lengths: list[int]) -> Ledger:
     return Ledger(ids, mask, rows={"prompt_ids": [[1, 2]] * len(lengths), "uid": [str(i) for i in range(len(lengths))]})
 
 
-@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 60))
+@given(st.lists(st.integers(1, 20), min_size=1, max_size=12), st.integers(1, 5), st.integers(1, 60), st.booleans())
 def test_all_ranks_make_the_same_number_of_passes_and_together_compute_every_row(
-    lengths: list[int], ranks: int, max_tokens: int
+    lengths: list[int], ranks: int, max_tokens: int, packed: bool
 ) -> None:
     whole = ledger_of(lengths)
     found, passes = torch.zeros(whole.mask.shape, dtype=torch.long), []
@@ -37,13 +37,13 @@ def test_all_ranks_make_the_same_number_of_passes_and_together_compute_every_row
             made.append(int(micro.loss_mask.sum()))
             return {"double": 2 * micro["token_ids"], "row": micro["token_ids"].sum(1)}
 
-        share = Share(whole, Place(rank, ranks), max_tokens)
-        columns = share.by_micro_batch(max_tokens, compute)
+        share = Share(whole, Place(rank, ranks))
+        columns = share.by_micro_batch(max_tokens, compute, packed)
         assert len(columns["double"]) == len(columns["row"]) == len(share)
         assert sum(made) == int(share.mask.sum()), "idle passes enter no loss"
         found[share.whole_rows] += columns["double"]
         passes.append(len(made))
-    assert len(set(passes)) == 1
+    assert set(passes) == {share.passes(max_tokens, packed)}
     assert torch.equal(found, 2 * whole["token_ids"])
 
 

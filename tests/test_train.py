@@ -174,12 +174,12 @@ def recompute(ledger: Ledger, config: Config, beta: float) -> None:
 
 def test_the_gradient_does_not_depend_on_micro_batches() -> None:
     gradients = []
-    for tokens in (40, 200, 100_000):
+    for tokens, packed in ((40, False), (200, False), (40, True), (200, True), (100_000, True)):
         config, roles = small_roles(f"micro_batch_tokens={tokens}", "task=counting", "max_new_tokens=48")
         ledger = filled(config, roles)
         assert roles.critic is not None
         for role in (roles.actor, roles.critic):
-            role.learner._gradient(ledger, role.loss, tokens, None)
+            role.learner._gradient(ledger, role.loss, tokens, packed, None)
         parameters = [*roles.actor.learner.parameters, *roles.critic.learner.parameters]
         gradients.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
     for other in gradients[1:]:

@@ -205,7 +205,7 @@ class Rank:
 
     def _of_share(self, ledger: Ledger, compute: Callable[[Ledger], Mapping[str, Tensor]]) -> tuple[list[int], Columns]:
         """The columns of this rank's rows of a ledger, and which rows they are."""
-        share = Share(ledger.to(self.device), self.place, self.config.micro_batch_tokens)
+        share = Share(ledger.to(self.device), self.place)
         return share.whole_rows.tolist(), _arrays(compute(share))
 
     def update(self, role: str, ledger: Ledger, step: int) -> tuple[list[int], Columns, dict[str, float], int]:

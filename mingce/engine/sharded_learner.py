@@ -49,22 +49,22 @@ class ShardedLearner(Learner):
         return columns, report
 
     def _gradient(
-        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, loss_scale_factor: int | None
+        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, packed: bool, loss_scale_factor: int | None
     ) -> dict[str, Tensor]:
         self.optimizer.zero_grad(set_to_none=True)
         totals = batch_totals(minibatch.loss_mask, loss_scale_factor)
-        share = Share(minibatch, self.place, micro_batch_tokens)
-        passes = 0
+        share = Share(minibatch, self.place)
+        passes, last = 0, share.passes(micro_batch_tokens, packed)
 
         def part(micro: Ledger) -> dict[str, Tensor]:
             nonlocal passes
             passes += 1
-            self._expect(last=passes == share.passes)
+            self._expect(last=passes == last)
             term, used = loss(micro, totals)
             term.backward()  # type: ignore[no-untyped-call]
             return used
 
-        used = share.by_micro_batch(micro_batch_tokens, part)
+        used = share.by_micro_batch(micro_batch_tokens, part, packed)
         columns = {name: values.new_zeros(minibatch.mask.shape) for name, values in used.items()}
         for name, values in used.items():
             columns[name][share.whole_rows] = values

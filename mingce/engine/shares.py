@@ -46,19 +46,22 @@ def row_shares(ledger: Ledger, ranks: int) -> list[list[int]]:
 class Share(Ledger):
     """One rank's rows of a ledger. Every `by_micro_batch` makes as many passes as that of any other rank."""
 
-    def __init__(self, whole: Ledger, place: Place, max_tokens: int):
-        shares = row_shares(whole, place.ranks)
-        self.whole_rows = torch.tensor(shares[place.rank], dtype=torch.long)
+    def __init__(self, whole: Ledger, place: Place):
+        self._whole, self._shares = whole, row_shares(whole, place.ranks)
+        self.whole_rows = torch.tensor(self._shares[place.rank], dtype=torch.long)
         mine = whole.select(self.whole_rows)
         self._columns, self.rows = mine.columns(), mine.rows
-        self.passes = max(len(whole.select(share).micro_batches(max_tokens)) for share in shares)
-        """Passes of every rank."""
-        self._whole = whole
 
-    def by_micro_batch(self, max_tokens: int, compute: Callable[[Ledger], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+    def passes(self, max_tokens: int, packed: bool = False) -> int:
+        """Passes of every rank."""
+        return max(len(self._whole.select(share).micro_batches(max_tokens, packed)) for share in self._shares)
+
+    def by_micro_batch(
+        self, max_tokens: int, compute: Callable[[Ledger], Mapping[str, Tensor]], packed: bool = False
+    ) -> dict[str, Tensor]:
         """As for any ledger; idle passes follow, on one row that enters no loss."""
-        columns = super().by_micro_batch(max_tokens, compute)
-        for _ in range(self.passes - len(self.micro_batches(max_tokens))):
+        columns = super().by_micro_batch(max_tokens, compute, packed)
+        for _ in range(self.passes(max_tokens, packed) - len(self.micro_batches(max_tokens, packed))):
             for name, values in compute(self._idle()).items():
                 shape = (len(self), self.width)[: values.dim()]
                 columns.setdefault(name, values.new_zeros(shape))  # a rank without rows has columns without rows

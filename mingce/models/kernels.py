@@ -123,26 +123,27 @@ def gate_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rotate(qkv, cos, sin, lengths, query, key, value):  # type: ignore[no-untyped-def]
-    """Tokens `[N, heads + 2·kv_heads, 2, D/2]` as rows `[B, heads, W, 2, D/2]`, queries and keys turned by position."""
+def rotate(qkv, cos, sin, lengths, states, query, key, value):  # type: ignore[no-untyped-def]
+    """States `[S, heads + 2·kv_heads, 2, D/2]` as rows `[B, heads, W, 2, D/2]`, queries and keys turned by position."""
     rows, heads, width, _, half = query.shape
     kv_heads, token = key.shape[1], 0
     for r in range(rows):
         for t in range(lengths[r]):
+            line = qkv[states[token]]
             for h in range(heads):
                 for i in range(half):
-                    low, high = qkv[token, h, 0, i], qkv[token, h, 1, i]
+                    low, high = line[h, 0, i], line[h, 1, i]
                     query[r, h, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
                     query[r, h, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
             for g in range(kv_heads):
                 k, v = heads + g, heads + kv_heads + g
                 for i in range(half):
-                    low, high = qkv[token, k, 0, i], qkv[token, k, 1, i]
+                    low, high = line[k, 0, i], line[k, 1, i]
                     key[r, g, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
                     key[r, g, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
                 for i in range(half):
-                    value[r, g, t, 0, i] = qkv[token, v, 0, i]
-                    value[r, g, t, 1, i] = qkv[token, v, 1, i]
+                    value[r, g, t, 0, i] = line[v, 0, i]
+                    value[r, g, t, 1, i] = line[v, 1, i]
             token += 1
         if lengths[r] < width:
             query[r, :, lengths[r] :] = 0
@@ -151,52 +152,67 @@ def rotate(qkv, cos, sin, lengths, query, key, value):  # type: ignore[no-untype
 
 
 @compiled
-def rotate_backward(of_qkv, cos, sin, lengths, query, key, value):  # type: ignore[no-untyped-def]
-    """Gradients of rows as those of tokens."""
+def rotate_backward(of_qkv, cos, sin, lengths, states, first, query, key, value):  # type: ignore[no-untyped-def]
+    """Gradients of rows as those of states: those of keys and values added up, the query only of the first in a state.
+
+    The first token of a state comes before the others, also if they are in different calls.
+    """
     rows, heads, _, _, half = query.shape
     kv_heads, token = key.shape[1], 0
     for r in range(rows):
         for t in range(lengths[r]):
-            for h in range(heads):
-                for i in range(half):
-                    low, high = query[r, h, t, 0, i], query[r, h, t, 1, i]
-                    of_qkv[token, h, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
-                    of_qkv[token, h, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
+            line = of_qkv[states[token]]
+            if first[token]:
+                for h in range(heads):
+                    for i in range(half):
+                        low, high = query[r, h, t, 0, i], query[r, h, t, 1, i]
+                        line[h, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
+                        line[h, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
+                for j in range(heads, heads + 2 * kv_heads):
+                    for i in range(half):
+                        line[j, 0, i] = line[j, 1, i] = 0
             for g in range(kv_heads):
                 k, v = heads + g, heads + kv_heads + g
                 for i in range(half):
                     low, high = key[r, g, t, 0, i], key[r, g, t, 1, i]
-                    of_qkv[token, k, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
-                    of_qkv[token, k, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
+                    line[k, 0, i] += low * cos[t, 0, i] + high * sin[t, 1, i]
+                    line[k, 1, i] += high * cos[t, 1, i] - low * sin[t, 0, i]
                 for i in range(half):
-                    of_qkv[token, v, 0, i] = value[r, g, t, 0, i]
-                    of_qkv[token, v, 1, i] = value[r, g, t, 1, i]
+                    line[v, 0, i] += value[r, g, t, 0, i]
+                    line[v, 1, i] += value[r, g, t, 1, i]
             token += 1
 
 
 @compiled
-def flatten(mixed, lengths, flat):  # type: ignore[no-untyped-def]
-    """Rows `[B, heads, W, D]` as tokens `[N, heads, D]`."""
+def flatten(mixed, lengths, states, first, flat):  # type: ignore[no-untyped-def]
+    """Rows `[B, heads, W, D]` as states `[S, heads, D]`, each by the first token that is in it."""
     rows, heads, _, size = mixed.shape
     token = 0
     for r in range(rows):
         for t in range(lengths[r]):
-            for h in range(heads):
-                for i in range(size):
-                    flat[token, h, i] = mixed[r, h, t, i]
+            if first[token]:
+                line = flat[states[token]]
+                for h in range(heads):
+                    for i in range(size):
+                        line[h, i] = mixed[r, h, t, i]
             token += 1
 
 
 @compiled
-def unflatten(flat, lengths, mixed):  # type: ignore[no-untyped-def]
-    """Tokens as rows, 0 behind their ends."""
+def unflatten(flat, lengths, states, first, mixed):  # type: ignore[no-untyped-def]
+    """States as rows, 0 for tokens that are not the first in their state, and behind rows' ends."""
     rows, heads, width, size = mixed.shape
     token = 0
     for r in range(rows):
         for t in range(lengths[r]):
+            line = flat[states[token]]
             for h in range(heads):
-                for i in range(size):
-                    mixed[r, h, t, i] = flat[token, h, i]
+                if first[token]:
+                    for i in range(size):
+                        mixed[r, h, t, i] = line[h, i]
+                else:
+                    for i in range(size):
+                        mixed[r, h, t, i] = 0
             token += 1
         if lengths[r] < width:
             mixed[r, :, lengths[r] :] = 0

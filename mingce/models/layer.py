@@ -19,6 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mingce.models import kernels
+from mingce.models.prefixes import Prefixes
 
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
@@ -37,10 +38,10 @@ def read(
 
 
 def mix(
-    qkv: Tensor, turns: Sequence[Tensor], lengths: Tensor, heads: int, scale: float, keep: KeepRows | None = None
+    qkv: Tensor, turns: Sequence[Tensor], rows: Prefixes, heads: int, scale: float, keep: KeepRows | None = None
 ) -> Tensor:
-    """Causal attention `[N, heads·D]` of tokens `[N, (heads + 2·kv_heads)·D]`; `turns`: cos and sin `[W, D]`."""
-    return cast(Tensor, _applied(_Mix, qkv, *turns, lengths, heads, scale, keep))
+    """Causal attention `[S, heads·D]` of states `[S, (heads + 2·kv_heads)·D]`; `turns`: cos and sin `[W, D]`."""
+    return cast(Tensor, _applied(_Mix, qkv, *turns, rows, heads, scale, keep))
 
 
 def feed(
@@ -125,42 +126,46 @@ class _Mix(torch.autograd.Function):
         qkv: Tensor,
         cos: Tensor,
         sin: Tensor,
-        lengths: Tensor,
+        rows: Prefixes,
         heads: int,
         scale: float,
         keep: KeepRows | None,
     ) -> Tensor:
         size = cos.shape[1]
         kv_heads = (qkv.shape[1] // size - heads) // 2
-        flat, given, begin = qkv.new_empty(len(qkv), heads, size), qkv.detach().contiguous(), 0
+        flat, given, begin = qkv.new_empty(len(qkv), heads, size), _halves(qkv.detach().contiguous(), size), 0
         ctx.parts, ctx.size = [], size
-        for rows in _alike(lengths.tolist()):
-            own, width = lengths[rows].numpy(), int(lengths[rows].max())
+        for some in _alike(rows.lengths.tolist()):
+            lengths, width = rows.lengths[some].numpy(), int(rows.lengths[some].max())
             if width == 0:
                 continue
-            tokens = slice(begin, begin := begin + int(own.sum()))
+            tokens = slice(begin, begin := begin + int(lengths.sum()))
+            states, first = rows.states[tokens].numpy(), rows.first[tokens].numpy()
             turns = [_halves(turn[:width], size) for turn in (cos, sin)]
-            query, key, value = (qkv.new_empty(len(own), count, width, size) for count in (heads, kv_heads, kv_heads))
-            kernels.rotate(_halves(given[tokens], size), *turns, own, *(_halves(r, size) for r in (query, key, value)))
+            query, key, value = (
+                qkv.new_empty(len(lengths), count, width, size) for count in (heads, kv_heads, kv_heads)
+            )
+            kernels.rotate(given, *turns, lengths, states, *(_halves(r, size) for r in (query, key, value)))
             if keep is not None:
-                keep(rows, key, value)
+                keep(some, key, value)
             attended = _Whole(query, key, value, scale) if width < _LONG else _ByPieces(query, key, value, scale)
-            kernels.flatten(attended.mixed.numpy(), own, flat[tokens].numpy())
-            ctx.parts.append((tokens, own, turns, attended))
+            kernels.flatten(attended.mixed.numpy(), lengths, states, first, flat.numpy())
+            ctx.parts.append((lengths, states, first, turns, attended))
         return flat.view(len(qkv), -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
         size, of_qkv = ctx.size, None
-        for tokens, own, turns, attended in ctx.parts:
+        given = grad.reshape(len(grad), -1, size).numpy()
+        for lengths, states, first, turns, attended in ctx.parts:
             of_mixed = torch.empty_like(attended.mixed)
-            kernels.unflatten(grad[tokens].reshape(-1, of_mixed.shape[1], size).numpy(), own, of_mixed.numpy())
+            kernels.unflatten(given, lengths, states, first, of_mixed.numpy())
             parts = attended.backward(of_mixed)
             if of_qkv is None:
                 of_qkv = grad.new_empty(len(grad), size * sum(part.shape[1] for part in parts))
             rows = (_halves(part.contiguous(), size) for part in parts)
-            kernels.rotate_backward(_halves(of_qkv[tokens], size), *turns, own, *rows)
+            kernels.rotate_backward(_halves(of_qkv, size), *turns, lengths, states, first, *rows)
         ctx.parts = []
         return of_qkv, None, None, None, None, None, None
 

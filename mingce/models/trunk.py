@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mingce.models.layer import KeepRows, add_and_norm, feed, mix, read
+from mingce.models.prefixes import Prefixes, shared_prefixes
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
@@ -40,12 +41,16 @@ def hidden_states(trunk: nn.Module, input_ids: Tensor, wanted: Tensor, keep: Kee
     Rows have no padding before or between their tokens. What comes behind a row's last marked place is not computed.
     With `keep`, which a decoder gives, the trunk is one that `fits`.
     """
-    packed = hasattr(trunk, _PACKED)
-    if packed or fits(trunk):
-        return _hidden_states(cast(Any, trunk), input_ids, wanted, packed, keep)
+    if packs(trunk):
+        return _hidden_states(cast(Any, trunk), input_ids, wanted, keep)
     assert keep is None
     states: Tensor = trunk(input_ids=input_ids, use_cache=False).last_hidden_state
     return states[wanted]
+
+
+def packs(trunk: nn.Module) -> bool:
+    """Whether no padding is computed, and rows' common beginnings once."""
+    return hasattr(trunk, _PACKED) or fits(trunk)
 
 
 def pack_layers(trunk: nn.Module) -> None:
@@ -84,21 +89,23 @@ def _is_plain(name: str, module: Any) -> bool:
     )
 
 
-def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, packed: bool, keep: Keep | None) -> Tensor:
+def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, keep: Keep | None) -> Tensor:
     column = torch.arange(input_ids.shape[1])
-    lengths = (wanted * (column + 1)).amax(1)
-    present = column < lengths[:, None]
-    chosen = wanted[present].nonzero()[:, 0]
-    stream = functional.embedding(input_ids[present], trunk.embed_tokens.weight)
-    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
+    rows = shared_prefixes(input_ids, (wanted * (column + 1)).amax(1))
+    present = column < rows.lengths[:, None]
+    asked = rows.states[wanted[present]]
+    chosen, places = torch.unique(asked, return_inverse=True)
+    stream = functional.embedding(input_ids[present][rows.first], trunk.embed_tokens.weight)
+    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(rows.lengths.max())])
     turns = tuple(angle[0].contiguous() for angle in angles)
     added = torch.zeros_like(stream)
     for place, layer in enumerate(trunk.layers):
         last = layer is trunk.layers[-1] and len(chosen) < len(stream)
-        step = layer if packed else partial(_layer_states, layer)
+        step = layer if hasattr(trunk, _PACKED) else partial(_layer_states, layer)
         told = keep and partial(keep, place)
-        stream, added = step(stream, added, turns, lengths, chosen if last else None, told)
-    return add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
+        stream, added = step(stream, added, turns, rows, chosen if last else None, told)
+    states = add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
+    return states if torch.equal(asked, chosen) else states.index_select(0, places)
 
 
 def _layer_states(
@@ -106,18 +113,18 @@ def _layer_states(
     stream: Tensor,
     added: Tensor,
     turns: Sequence[Tensor],
-    lengths: Tensor,
+    rows: Prefixes,
     chosen: Tensor | None,
     keep: KeepRows | None,
 ) -> tuple[Tensor, Tensor]:
-    """The stream `[N, H]` after a layer's attention, and what its second half adds; only of the `chosen` tokens."""
+    """The stream `[S, H]` after a layer's attention, and what its second half adds; only of the `chosen` states."""
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
     projections = attention.q_proj, attention.k_proj, attention.v_proj
     stream, qkv = read(stream, added, norms[0].weight, norms[0].variance_epsilon, projections)
     heads = attention.q_proj.out_features // attention.head_dim
     if hasattr(attention, "q_norm"):
         qkv = norm_heads(qkv, attention, heads)
-    mixed = mix(qkv, turns, lengths, heads, attention.scaling, keep)
+    mixed = mix(qkv, turns, rows, heads, attention.scaling, keep)
     if chosen is not None:  # nobody looks at the other places above
         stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
     return feed(stream, mixed, attention.o_proj, norms[1].weight, norms[1].variance_epsilon, layer.mlp)

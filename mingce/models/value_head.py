@@ -59,27 +59,39 @@ class ValueModel(nn.Module):
             save_file(head, directory / _HEAD_FILE)
 
     def forward(
-        self, prompt_ids: Sequence[Sequence[int]], token_ids: Tensor, attention_mask: Tensor, pad_id: int
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        token_ids: Tensor,
+        attention_mask: Tensor,
+        pad_id: int,
+        final: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """Values `[B, T]` and final values `[B]`, float32.
 
         Slot t is V(s_t), read at the token before y_t, and 0 outside `attention_mask`. The final value is V of the
-        state after the row's last token, the value to bootstrap from if the response was cut there.
+        state after the row's last token, the value to bootstrap from if the response was cut there; without `final`
+        that state is not computed, and 0 stands for its value.
         """
         mask = attention_mask.bool()
         if not len(prompt_ids):
             return torch.zeros(mask.shape, device=mask.device), torch.zeros(0, device=mask.device)
         joined = joined_rows(prompt_ids, token_ids, mask, pad_id)
         lengths = mask.sum(1, keepdim=True)
-        rows, slots = (torch.arange(mask.shape[1] + 1, device=mask.device) <= lengths).nonzero(as_tuple=True)
+        last = lengths if final else lengths - 1
+        rows, slots = (torch.arange(mask.shape[1] + 1, device=mask.device) <= last).nonzero(as_tuple=True)
         wanted = places(joined.input_ids, rows, joined.columns[rows, slots])
         flat = self.head(hidden_states(self.backbone, joined.input_ids, wanted).float())[:, 0]
         read = flat.new_zeros(mask.shape[0], mask.shape[1] + 1).index_put((rows, slots), flat)
-        final = read.gather(1, lengths)[:, 0]
-        return read[:, :-1].masked_fill(~mask, 0.0), final
+        after = read.gather(1, lengths)[:, 0]
+        return read[:, :-1].masked_fill(~mask, 0.0), after
 
     def values(
-        self, prompt_ids: Sequence[Sequence[int]], token_ids: Tensor, attention_mask: Tensor, pad_id: int
+        self,
+        prompt_ids: Sequence[Sequence[int]],
+        token_ids: Tensor,
+        attention_mask: Tensor,
+        pad_id: int,
+        final: bool = True,
     ) -> tuple[Tensor, Tensor]:
         """`forward` through the module's call, so that its hooks (sharding among them) run."""
-        return cast(tuple[Tensor, Tensor], self(prompt_ids, token_ids, attention_mask, pad_id))
+        return cast(tuple[Tensor, Tensor], self(prompt_ids, token_ids, attention_mask, pad_id, final))

@@ -10,6 +10,7 @@ from torch import Tensor
 from mingce.algorithms.losses import BatchTotals, compute_value_loss
 from mingce.config import Config
 from mingce.ledger import Ledger
+from mingce.models.trunk import packs
 from mingce.models.value_head import ValueModel
 from mingce.roles.actor import row_seed
 from mingce.roles.learner import Learner
@@ -27,15 +28,16 @@ class Critic:
         """V(s_t) before each token; the value after the last one goes to the row column bootstrap_value."""
 
         def part(micro: Ledger) -> dict[str, Tensor]:
-            values, after = self._forward(micro)
+            values, after = self._forward(micro, final=True)
             return {"values": values, "bootstrap_value": after}
 
-        columns = ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+        columns = ledger.by_micro_batch(self.config.micro_batch_tokens, part, packs(self.model.backbone))
         ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
         return columns
 
-    def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
-        return self.model.values(ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"], self.pad_id)
+    def _forward(self, ledger: Ledger, final: bool) -> tuple[Tensor, Tensor]:
+        given = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]
+        return self.model.values(*given, self.pad_id, final)
 
     def update(
         self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
@@ -48,6 +50,7 @@ class Critic:
             seed=row_seed(self.config.seed, step, -2),
             minibatch_rollouts=self.config.critic.minibatch_rollouts,
             micro_batch_tokens=self.config.micro_batch_tokens,
+            packed=packs(self.model.backbone),
             on_progress=on_progress,
         )
         ledger.fill(columns)
@@ -55,7 +58,7 @@ class Critic:
 
     def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
         """The value loss of a part."""
-        values, _ = self._forward(micro)
+        values, _ = self._forward(micro, final=False)
         return compute_value_loss(
             values, micro["returns"], micro["values"], micro.loss_mask, self.config.critic.value_clip, **totals
         )

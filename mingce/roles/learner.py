@@ -47,13 +47,15 @@ class Learner:
         seed: int,
         minibatch_rollouts: int,
         micro_batch_tokens: int,
+        packed: bool = False,
         loss_scale_factor: int | None = None,
         enough: Callable[[Ledger, Mapping[str, Tensor]], bool] | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Passes over the ledger; returns the columns as the loss last used them, and grad_norm, lr and updates.
 
-        `enough(minibatch, columns)` ends the step's updates early. Rows that no update reached keep 0 in the columns.
+        `packed`: the model computes no padding. `enough(minibatch, columns)` ends the step's updates early. Rows that
+        no update reached keep 0 in the columns.
         """
         generator = torch.Generator().manual_seed(seed)
         for group in self.optimizer.param_groups:
@@ -65,7 +67,7 @@ class Learner:
             for rows in parts:
                 on_progress(len(norms), len(parts) * self.config.epochs)
                 minibatch = ledger.select(rows)
-                used = self._gradient(minibatch, loss, micro_batch_tokens, loss_scale_factor)
+                used = self._gradient(minibatch, loss, micro_batch_tokens, packed, loss_scale_factor)
                 for name, values in used.items():
                     columns.setdefault(name, values.new_zeros(ledger.mask.shape))[rows] = values
                 if enough is not None and enough(minibatch, used):
@@ -75,7 +77,7 @@ class Learner:
         return columns, self._report(norms, step)
 
     def _gradient(
-        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, loss_scale_factor: int | None
+        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, packed: bool, loss_scale_factor: int | None
     ) -> dict[str, Tensor]:
         """Accumulates the minibatch's gradient; returns its columns."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -86,7 +88,7 @@ class Learner:
             term.backward()  # type: ignore[no-untyped-call]
             return used
 
-        return minibatch.by_micro_batch(micro_batch_tokens, part)
+        return minibatch.by_micro_batch(micro_batch_tokens, part, packed)
 
     def _apply(self) -> float:
         """One optimizer step with the gradient at hand; returns its norm before clipping."""
