@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModel
 
 from mingce.models import kernels
 from mingce.models.layer import _LONG
-from mingce.models.prefixes import shared_prefixes
+from mingce.models.rows import rows_of as laid_out
 from mingce.models.trunk import fits, hidden_states
 from tests.families import FAMILIES
 
@@ -144,7 +144,7 @@ def test_states_are_prefixes(rows: list[list[int]]) -> None:
     """Against a dictionary of all prefixes."""
     width = max(1, *(len(row) for row in rows)) + 1
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])  # a padding that is a token too
-    found = shared_prefixes(ids, torch.tensor([len(row) for row in rows]))
+    found = laid_out(ids, torch.tensor([len(row) for row in rows]))
     numbers: dict[tuple[int, ...], int] = {}
     expected = [numbers.setdefault(tuple(row[: t + 1]), len(numbers)) for row in rows for t in range(len(row))]
     assert found.states.tolist() == expected

@@ -123,99 +123,112 @@ def gate_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rotate(qkv, cos, sin, lengths, states, query, key, value):  # type: ignore[no-untyped-def]
-    """States `[S, heads + 2·kv_heads, 2, D/2]` as rows `[B, heads, W, 2, D/2]`, queries and keys turned by position."""
-    rows, heads, width, _, half = query.shape
-    kv_heads, token = key.shape[1], 0
-    for r in range(rows):
+def rotate(qkv, cos, sin, lengths, widths, states, query, key, value):  # type: ignore[no-untyped-def]
+    """States `[S, heads + 2·kv_heads, 2, D/2]` as rows, queries and keys turned by position, 0 behind rows' ends.
+
+    A row is `[heads, its width, 2, D/2]`; rows stand one behind the other in `query`, `key` and `value`.
+    """
+    total, half = widths.sum(), query.shape[2]
+    heads, kv_heads, token, before = query.shape[0] // total, key.shape[0] // total, 0, 0
+    for r in range(len(lengths)):
+        width = widths[r]
         for t in range(lengths[r]):
             line = qkv[states[token]]
             for h in range(heads):
+                out = query[before * heads + h * width + t]
                 for i in range(half):
                     low, high = line[h, 0, i], line[h, 1, i]
-                    query[r, h, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
-                    query[r, h, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
+                    out[0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
+                    out[1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
             for g in range(kv_heads):
-                k, v = heads + g, heads + kv_heads + g
+                at, k, v = before * kv_heads + g * width + t, heads + g, heads + kv_heads + g
+                out, more = key[at], value[at]
                 for i in range(half):
                     low, high = line[k, 0, i], line[k, 1, i]
-                    key[r, g, t, 0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
-                    key[r, g, t, 1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
+                    out[0, i] = low * cos[t, 0, i] - high * sin[t, 0, i]
+                    out[1, i] = high * cos[t, 1, i] + low * sin[t, 1, i]
                 for i in range(half):
-                    value[r, g, t, 0, i] = line[v, 0, i]
-                    value[r, g, t, 1, i] = line[v, 1, i]
+                    more[0, i] = line[v, 0, i]
+                    more[1, i] = line[v, 1, i]
             token += 1
-        if lengths[r] < width:
-            query[r, :, lengths[r] :] = 0
-            key[r, :, lengths[r] :] = 0
-            value[r, :, lengths[r] :] = 0
+        for t in range(lengths[r], width):
+            for h in range(heads):
+                query[before * heads + h * width + t] = 0
+            for g in range(kv_heads):
+                key[before * kv_heads + g * width + t] = 0
+                value[before * kv_heads + g * width + t] = 0
+        before += width
 
 
 @compiled
-def rotate_backward(of_qkv, cos, sin, lengths, states, first, query, key, value):  # type: ignore[no-untyped-def]
-    """Gradients of rows as those of states: those of keys and values added up, the query only of the first in a state.
-
-    The first token of a state comes before the others, also if they are in different calls.
-    """
-    rows, heads, _, _, half = query.shape
-    kv_heads, token = key.shape[1], 0
-    for r in range(rows):
+def rotate_backward(of_qkv, cos, sin, lengths, widths, states, first, query, key, value):  # type: ignore[no-untyped-def]
+    """Gradients of rows as those of states: keys' and values' added up, the query's of the first token in a state."""
+    total, half = widths.sum(), query.shape[2]
+    heads, kv_heads, token, before = query.shape[0] // total, key.shape[0] // total, 0, 0
+    for r in range(len(lengths)):
+        width = widths[r]
         for t in range(lengths[r]):
             line = of_qkv[states[token]]
             if first[token]:
                 for h in range(heads):
+                    grad = query[before * heads + h * width + t]
                     for i in range(half):
-                        low, high = query[r, h, t, 0, i], query[r, h, t, 1, i]
+                        low, high = grad[0, i], grad[1, i]
                         line[h, 0, i] = low * cos[t, 0, i] + high * sin[t, 1, i]
                         line[h, 1, i] = high * cos[t, 1, i] - low * sin[t, 0, i]
                 for j in range(heads, heads + 2 * kv_heads):
-                    for i in range(half):
-                        line[j, 0, i] = line[j, 1, i] = 0
+                    line[j] = 0
             for g in range(kv_heads):
-                k, v = heads + g, heads + kv_heads + g
+                at, k, v = before * kv_heads + g * width + t, heads + g, heads + kv_heads + g
+                grad, more = key[at], value[at]
                 for i in range(half):
-                    low, high = key[r, g, t, 0, i], key[r, g, t, 1, i]
+                    low, high = grad[0, i], grad[1, i]
                     line[k, 0, i] += low * cos[t, 0, i] + high * sin[t, 1, i]
                     line[k, 1, i] += high * cos[t, 1, i] - low * sin[t, 0, i]
                 for i in range(half):
-                    line[v, 0, i] += value[r, g, t, 0, i]
-                    line[v, 1, i] += value[r, g, t, 1, i]
+                    line[v, 0, i] += more[0, i]
+                    line[v, 1, i] += more[1, i]
             token += 1
+        before += width
 
 
 @compiled
-def flatten(mixed, lengths, states, first, flat):  # type: ignore[no-untyped-def]
-    """Rows `[B, heads, W, D]` as states `[S, heads, D]`, each by the first token that is in it."""
-    rows, heads, _, size = mixed.shape
-    token = 0
-    for r in range(rows):
+def flatten(mixed, lengths, widths, states, first, flat):  # type: ignore[no-untyped-def]
+    """Rows as states `[S, heads, D]`, each by the first token that is in it; rows stand as in `rotate`, D as one."""
+    heads, size = flat.shape[1:]
+    token = before = 0
+    for r in range(len(lengths)):
         for t in range(lengths[r]):
             if first[token]:
                 line = flat[states[token]]
                 for h in range(heads):
+                    row = mixed[before * heads + h * widths[r] + t]
                     for i in range(size):
-                        line[h, i] = mixed[r, h, t, i]
+                        line[h, i] = row[i]
             token += 1
+        before += widths[r]
 
 
 @compiled
-def unflatten(flat, lengths, states, first, mixed):  # type: ignore[no-untyped-def]
+def unflatten(flat, lengths, widths, states, first, mixed):  # type: ignore[no-untyped-def]
     """States as rows, 0 for tokens that are not the first in their state, and behind rows' ends."""
-    rows, heads, width, size = mixed.shape
-    token = 0
-    for r in range(rows):
-        for t in range(lengths[r]):
-            line = flat[states[token]]
+    heads, size = flat.shape[1:]
+    token = before = 0
+    for r in range(len(lengths)):
+        for t in range(widths[r]):
+            counts = t < lengths[r] and first[token]
+            line = flat[states[token] if counts else 0]
             for h in range(heads):
-                if first[token]:
+                row = mixed[before * heads + h * widths[r] + t]
+                if counts:
                     for i in range(size):
-                        mixed[r, h, t, i] = line[h, i]
+                        row[i] = line[h, i]
                 else:
                     for i in range(size):
-                        mixed[r, h, t, i] = 0
-            token += 1
-        if lengths[r] < width:
-            mixed[r, :, lengths[r] :] = 0
+                        row[i] = 0
+            if t < lengths[r]:
+                token += 1
+        before += widths[r]
 
 
 @compiled

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mingce.models import kernels
-from mingce.models.prefixes import Prefixes
+from mingce.models.rows import Rows
 
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
@@ -38,7 +38,7 @@ def read(
 
 
 def mix(
-    qkv: Tensor, turns: Sequence[Tensor], rows: Prefixes, heads: int, scale: float, keep: KeepRows | None = None
+    qkv: Tensor, turns: Sequence[Tensor], rows: Rows, heads: int, scale: float, keep: KeepRows | None = None
 ) -> Tensor:
     """Causal attention `[S, heads·D]` of states `[S, (heads + 2·kv_heads)·D]`; `turns`: cos and sin `[W, D]`."""
     return cast(Tensor, _applied(_Mix, qkv, *turns, rows, heads, scale, keep))
@@ -122,61 +122,57 @@ class _Read(torch.autograd.Function):
 class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any,
-        qkv: Tensor,
-        cos: Tensor,
-        sin: Tensor,
-        rows: Prefixes,
-        heads: int,
-        scale: float,
-        keep: KeepRows | None,
+        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, rows: Rows, heads: int, scale: float, keep: KeepRows | None
     ) -> Tensor:
         size = cos.shape[1]
         kv_heads = (qkv.shape[1] // size - heads) // 2
-        flat, given, begin = qkv.new_empty(len(qkv), heads, size), _halves(qkv.detach().contiguous(), size), 0
-        ctx.parts, ctx.size = [], size
-        for some in _alike(rows.lengths.tolist()):
-            lengths, width = rows.lengths[some].numpy(), int(rows.lengths[some].max())
-            if width == 0:
-                continue
-            tokens = slice(begin, begin := begin + int(lengths.sum()))
-            states, first = rows.states[tokens].numpy(), rows.first[tokens].numpy()
-            turns = [_halves(turn[:width], size) for turn in (cos, sin)]
-            query, key, value = (
-                qkv.new_empty(len(lengths), count, width, size) for count in (heads, kv_heads, kv_heads)
-            )
-            kernels.rotate(given, *turns, lengths, states, *(_halves(r, size) for r in (query, key, value)))
+        places, turns = int(rows.widths.sum()), [_halves(turn, size) for turn in (cos, sin)]
+        given = [qkv.new_empty(places * count, size) for count in (heads, kv_heads, kv_heads)]
+        kernels.rotate(
+            _halves(qkv.detach().contiguous(), size), *turns, rows.lengths, rows.widths, rows.states,
+            *(_halves(tensor, size) for tensor in given),
+        )  # fmt: skip
+        mixed = torch.empty_like(given[0])
+        attended: list[_Whole | _ByPieces] = []
+        parts = (_by_group(tensor, rows) for tensor in (*given, mixed))
+        for group, query, key, value, out in zip(rows.groups, *parts, strict=True):
             if keep is not None:
-                keep(some, key, value)
-            attended = _Whole(query, key, value, scale) if width < _LONG else _ByPieces(query, key, value, scale)
-            kernels.flatten(attended.mixed.numpy(), lengths, states, first, flat.numpy())
-            ctx.parts.append((lengths, states, first, turns, attended))
+                keep(group, key, value)
+            kind = _Whole if out.shape[2] < _LONG else _ByPieces
+            attended.append(kind(query, key, value, scale, out))
+        flat = qkv.new_empty(len(qkv), heads, size)
+        kernels.flatten(mixed.numpy(), rows.lengths, rows.widths, rows.states, rows.first, flat.numpy())
+        ctx.rows, ctx.turns, ctx.given, ctx.attended = rows, turns, given, attended
         return flat.view(len(qkv), -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        size, of_qkv = ctx.size, None
-        given = grad.reshape(len(grad), -1, size).numpy()
-        for lengths, states, first, turns, attended in ctx.parts:
-            of_mixed = torch.empty_like(attended.mixed)
-            kernels.unflatten(given, lengths, states, first, of_mixed.numpy())
-            parts = attended.backward(of_mixed)
-            if of_qkv is None:
-                of_qkv = grad.new_empty(len(grad), size * sum(part.shape[1] for part in parts))
-            rows = (_halves(part.contiguous(), size) for part in parts)
-            kernels.rotate_backward(_halves(of_qkv, size), *turns, lengths, states, first, *rows)
-        ctx.parts = []
+        rows, given = ctx.rows, ctx.given
+        size, of_mixed = given[0].shape[1], torch.empty_like(given[0])
+        flat = grad.reshape(len(grad), -1, size)
+        kernels.unflatten(flat.numpy(), rows.lengths, rows.widths, rows.states, rows.first, of_mixed.numpy())
+        grads = [torch.empty_like(tensor) for tensor in given]
+        for attended, *parts in zip(ctx.attended, *(_by_group(t, rows) for t in (of_mixed, *grads)), strict=True):
+            attended.backward(*parts)
+        heads = sum(len(tensor) for tensor in given) // int(rows.widths.sum())
+        of_qkv = grad.new_empty(len(grad), heads * size)
+        kernels.rotate_backward(
+            _halves(of_qkv, size), *ctx.turns, rows.lengths, rows.widths, rows.states, rows.first,
+            *(_halves(tensor, size) for tensor in grads),
+        )  # fmt: skip
+        ctx.given, ctx.attended = [], []
         return of_qkv, None, None, None, None, None, None
 
 
-def _alike(lengths: Sequence[int]) -> list[slice]:
-    """Neighbouring rows that are padded to one width: none shorter than 0.7 of it. Rows come longest first."""
-    firsts = [0]
-    for row, length in enumerate(lengths):
-        if not 0.7 * lengths[firsts[-1]] <= length <= lengths[firsts[-1]]:
-            firsts.append(row)
-    return [slice(begin, end) for begin, end in zip(firsts, [*firsts[1:], len(lengths)], strict=True)]
+def _by_group(tensor: Tensor, rows: Rows) -> list[Tensor]:
+    """Rows that stand one behind the other, `[…, D]`, as groups `[rows, heads, width, D]`."""
+    sizes = [len(tensor) // int(rows.widths.sum()) * int(rows.widths[group].sum()) for group in rows.groups]
+    parts = torch.split_with_sizes(tensor, sizes)
+    return [
+        part.view(group.stop - group.start, -1, int(rows.widths[group.start]), tensor.shape[1])
+        for group, part in zip(rows.groups, parts, strict=True)
+    ]
 
 
 def _halves(tensor: Tensor, size: int) -> Any:
@@ -186,42 +182,43 @@ def _halves(tensor: Tensor, size: int) -> Any:
 
 
 class _Whole:
-    """Causal attention `[B, heads, W, D]` with its probabilities kept."""
+    """Causal attention of `[B, heads, W, D]`, put into `mixed`, with its probabilities kept."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float):
-        rows, kv_heads, width, size = key.shape
-        self.scale, self.shapes = np.float32(scale), (query.shape, key.shape, value.shape)
-        together = rows * kv_heads, -1, size  # query heads that share a key stand one below the other
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float, mixed: Tensor):
+        self.scale = np.float32(scale)
+        together = query.shape[0] * key.shape[1], -1, query.shape[3]  # query heads that share a key one below the other
         self.query, self.key, self.value = (tensor.view(together) for tensor in (query, key, value))
         self.probs = torch.bmm(self.query, self.key.transpose(1, 2))
-        kernels.causal_softmax(self.probs.view(-1, width).numpy(), self.scale)
-        self.mixed = torch.bmm(self.probs, self.value).view(query.shape)
+        kernels.causal_softmax(self.probs.view(-1, key.shape[2]).numpy(), self.scale)
+        torch.bmm(self.probs, self.value, out=mixed.view(together))
 
-    def backward(self, of_mixed: Tensor) -> tuple[Tensor, ...]:
+    def backward(self, of_mixed: Tensor, of_query: Tensor, of_key: Tensor, of_value: Tensor) -> None:
+        """Puts the gradients into `of_query`, `of_key` and `of_value`."""
         grad, width = of_mixed.view(self.query.shape), self.probs.shape[-1]
-        of_value = torch.bmm(self.probs.transpose(1, 2), grad)
+        torch.bmm(self.probs.transpose(1, 2), grad, out=of_value.view(self.value.shape))
         of_scores = torch.bmm(grad, self.value.transpose(1, 2))
         kernels.causal_softmax_backward(
             self.probs.view(-1, width).numpy(), of_scores.view(-1, width).numpy(), self.scale
         )
-        of_query, of_key = torch.bmm(of_scores, self.key), torch.bmm(of_scores.transpose(1, 2), self.query)
-        return tuple(grad.view(shape) for grad, shape in zip((of_query, of_key, of_value), self.shapes, strict=True))
+        torch.bmm(of_scores, self.key, out=of_query.view(self.query.shape))
+        torch.bmm(of_scores.transpose(1, 2), self.query, out=of_key.view(self.key.shape))
 
 
 class _ByPieces:
     """The same by torch's kernel, which makes the probabilities twice and keeps none."""
 
-    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float):
+    def __init__(self, query: Tensor, key: Tensor, value: Tensor, scale: float, mixed: Tensor):
         shared = query.shape[1] != key.shape[1]
         with torch.enable_grad():
-            self.rows = query.requires_grad_(), key.requires_grad_(), value.requires_grad_()
+            self.rows = query, key, value = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
             self.made = functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=scale, enable_gqa=shared
             )
-        self.mixed = self.made.detach().contiguous()
+        mixed.copy_(self.made.detach())
 
-    def backward(self, of_mixed: Tensor) -> tuple[Tensor, ...]:
-        return torch.autograd.grad(self.made, self.rows, of_mixed)
+    def backward(self, of_mixed: Tensor, *grads: Tensor) -> None:
+        for made, grad in zip(torch.autograd.grad(self.made, self.rows, of_mixed), grads, strict=True):
+            grad.copy_(made)
 
 
 class _Feed(torch.autograd.Function):

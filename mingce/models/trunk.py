@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mingce.models.layer import KeepRows, add_and_norm, feed, mix, read
-from mingce.models.prefixes import Prefixes, shared_prefixes
+from mingce.models.rows import Rows, rows_of
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
@@ -91,19 +91,22 @@ def _is_plain(name: str, module: Any) -> bool:
 
 def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, keep: Keep | None) -> Tensor:
     column = torch.arange(input_ids.shape[1])
-    rows = shared_prefixes(input_ids, (wanted * (column + 1)).amax(1))
-    present = column < rows.lengths[:, None]
-    asked = rows.states[wanted[present]]
+    lengths = (wanted * (column + 1)).amax(1)
+    rows = rows_of(input_ids, lengths)
+    present = column < lengths[:, None]
+    asked = torch.from_numpy(rows.states)[wanted[present]]
     chosen, places = torch.unique(asked, return_inverse=True)
-    stream = functional.embedding(input_ids[present][rows.first], trunk.embed_tokens.weight)
-    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(rows.lengths.max())])
+    kinds, kind = torch.unique(input_ids[present][torch.from_numpy(rows.first)], return_inverse=True)
+    stream = functional.embedding(kinds, trunk.embed_tokens.weight)
+    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
     turns = tuple(angle[0].contiguous() for angle in angles)
     added = torch.zeros_like(stream)
     for place, layer in enumerate(trunk.layers):
-        last = layer is trunk.layers[-1] and len(chosen) < len(stream)
+        spread = kind if place == 0 else None
+        last = layer is trunk.layers[-1] and len(chosen) < len(kind)
         step = layer if hasattr(trunk, _PACKED) else partial(_layer_states, layer)
         told = keep and partial(keep, place)
-        stream, added = step(stream, added, turns, rows, chosen if last else None, told)
+        stream, added = step(stream, added, turns, rows, spread, chosen if last else None, told)
     states = add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
     return states if torch.equal(asked, chosen) else states.index_select(0, places)
 
@@ -113,17 +116,24 @@ def _layer_states(
     stream: Tensor,
     added: Tensor,
     turns: Sequence[Tensor],
-    rows: Prefixes,
+    rows: Rows,
+    spread: Tensor | None,
     chosen: Tensor | None,
     keep: KeepRows | None,
 ) -> tuple[Tensor, Tensor]:
-    """The stream `[S, H]` after a layer's attention, and what its second half adds; only of the `chosen` states."""
+    """The stream `[S, H]` after a layer's attention, and what its second half adds.
+
+    The first layer is given the kinds of tokens that there are, and by `spread [S]` the kind of every state, for before
+    attention a state is nothing but its token. Of the last layer only the `chosen` states are wanted.
+    """
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
     projections = attention.q_proj, attention.k_proj, attention.v_proj
     stream, qkv = read(stream, added, norms[0].weight, norms[0].variance_epsilon, projections)
     heads = attention.q_proj.out_features // attention.head_dim
     if hasattr(attention, "q_norm"):
         qkv = norm_heads(qkv, attention, heads)
+    if spread is not None:
+        stream, qkv = stream.index_select(0, spread), qkv.index_select(0, spread)
     mixed = mix(qkv, turns, rows, heads, attention.scaling, keep)
     if chosen is not None:  # nobody looks at the other places above
         stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
