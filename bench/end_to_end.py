@@ -3,7 +3,8 @@
 One minibatch an epoch, both with critic and reference of the policy's size. Equal: every response has the full length.
 Ragged: responses end after a quarter of the limit on average. TRL computes every response at full length either way.
 The limit is what the linear layers' products of mingce's step would take at torch.matmul's rate: a pass to draw, three
-to score (policy, reference, critic), three for each epoch of policy and critic.
+to score (policy, reference, critic), three for each epoch of policy and critic. What rows have in common it computes
+once (`flops`), and so the limit counts it once.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import tempfile
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from addition import CHARACTERS, prompt_ids, save, write_data
+from addition import CHARACTERS, save, write_data
 from measuring import Spread, matmul_rate, pinned, ratio
 from tables import Table, number, spread
 from toys import linear_shapes, linear_weights, llama
@@ -76,13 +77,11 @@ def measure(case: Case, trl: str, overrides: tuple[str, ...] = ()) -> dict[str, 
     return {"trl": [one for one, _ in rounds], "mingce": [one for _, one in rounds]}
 
 
-def limit_seconds(case: Case, responses: float) -> float:
-    """CPU seconds of a step that has so many response tokens, were it nothing but the linear layers' products."""
+def limit_seconds(case: Case, forward: float) -> float:
+    """CPU seconds of a step whose forward pass has so many FLOPs, were it nothing but the linear layers' products."""
     model = llama(case.model, vocabulary=len(CHARACTERS), window=512)
-    tokens = responses + case.batch * len(prompt_ids(10, 10))
-    shapes = linear_shapes(model, min(int(tokens), MICRO))
-    forward = 2.0 * sum(out * into for out, into in linear_weights(model)) * tokens
-    return forward * (1 + 3 + 3 * 2 * EPOCHS) / matmul_rate(shapes)
+    tokens = int(forward / (2.0 * sum(out * into for out, into in linear_weights(model))))
+    return forward * (1 + 3 + 3 * 2 * EPOCHS) / matmul_rate(linear_shapes(model, min(tokens, MICRO)))
 
 
 def run(quick: bool, peers: str | None, wanted: str = "") -> Table:
@@ -118,7 +117,7 @@ def add_row(table: Table, case: Case, said: dict[str, list[dict[str, Any]]]) -> 
     grown = {side: peaks[side] - steps[0]["base"] for side, steps in said.items()}
     tokens = Spread.of(step["tokens"] for step in said["mingce"]).median
     with pinned(1):
-        limit = limit_seconds(case, tokens)
+        limit = limit_seconds(case, Spread.of(step["forward"] for step in said["mingce"]).median)
     table.rows.append(
         [case.model, str(case.batch), case.lengths, str(case.limit), str(case.threads), spread(won), spread(update),
          *(number(medians[side]) for side in ("trl", "mingce")), f"{limit / medians['mingce']:.0%}",

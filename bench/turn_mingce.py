@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from addition import accuracy
+from flops import forward_flops
 from rich.console import Console
 from turns import Over, Turn
 
@@ -26,6 +27,8 @@ class Stepwise(Watch):
     """Waits for its turn between steps."""
 
     turn: Turn
+    forward: Callable[[Any], float]
+    """FLOPs of a forward pass over a ledger."""
 
     def note(self, sentence: str, warning: bool = False) -> None:
         print(sentence, file=sys.stderr)
@@ -37,7 +40,7 @@ class Stepwise(Watch):
         self.turn.wait()
 
     def step(self, step: int, metrics: dict[str, float], ledger: Any, tokens: Any) -> None:
-        self.turn.wait(tokens=int(ledger.mask.sum()))
+        self.turn.wait(lambda: {"tokens": int(ledger.mask.sum()), "forward": self.forward(ledger)})
 
     def end(self, summary: Summary) -> None:
         pass
@@ -77,6 +80,7 @@ def main() -> None:
     )  # fmt: skip
     roles = build_roles(config)
     watch = Stepwise(Console(file=sys.stderr), "en")
+    watch.forward = lambda ledger: forward_flops(roles.actor.model, ledger, config.micro_batch_tokens)
     watch.turn = Turn(lambda: accuracy(roles.actor.model.eval()))
     with Run.create(config.root, None, as_values(config)) as run, suppress(Over):
         for learner in (roles.actor, roles.critic):

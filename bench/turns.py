@@ -40,11 +40,11 @@ class Turn:
         self._begun: dict[str, float] = {}
         self._parts: dict[str, float] = {}
 
-    def wait(self, **said: object) -> None:
-        """Ends a step, if one was begun, and returns when the next may begin."""
+    def wait(self, more: Callable[[], dict[str, float]] = dict) -> None:
+        """Ends a step, if one was begun, and returns when the next may begin; `more` is asked when it has ended."""
         if self._begin is not None:
             cpu = time.process_time() - self._begin
-            self._say({"cpu": cpu, "peak": memory("VmHWM"), "base": self._base, **self._parts, **said})
+            self._say({"cpu": cpu, "peak": memory("VmHWM"), "base": self._base, **self._parts, **more()})
         else:
             self._base = memory("VmRSS")
         while (told := sys.stdin.readline().strip()) != "step":

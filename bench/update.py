@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from flops import forward_flops
 from measuring import Spread, products, ratio, take_turns
 from tables import Table, number, percent, spread
 from torch import Tensor, nn
@@ -65,10 +66,13 @@ def plain(model: Any, ledger: Ledger) -> None:
         optimizer.zero_grad()
 
 
-def floating(model: Any, rows: int, width: int) -> float:
-    """FLOPs of one epoch's products over rows of `width` tokens, attention's causal half included."""
+def floating(model: Any, rows: int, width: int, forward: float | None = None) -> float:
+    """FLOPs of one epoch's products over rows of `width` tokens, attention's causal half included.
+
+    `forward`: those of the linear layers in a forward pass, if not all tokens go through all of them.
+    """
     tokens, config = rows * (width - 1), model.config  # the last token is no input
-    linear = sum(2.0 * m * k * n for m, k, n in linear_shapes(model, tokens))
+    linear = sum(2.0 * m * k * n for m, k, n in linear_shapes(model, tokens)) if forward is None else 3 * forward
     return float(linear + 6.0 * config.num_hidden_layers * config.hidden_size * tokens * width)
 
 
@@ -81,9 +85,10 @@ def measure(table: Table, size: str, rows: int, length: int, rounds: int) -> Non
         "mingce": lambda: ours(model, ledger),
     }
     taken = take_turns(works, rounds)
-    work = EPOCHS * floating(model, rows, width)
-    limit = [work * seconds for seconds in taken["products"]]
-    share, other = ratio(limit, taken["mingce"]), ratio(limit, taken["plain"])
+    work = {"plain": floating(model, rows, width)}
+    work["mingce"] = floating(model, rows, width, forward_flops(model, ledger, MICRO))
+    limit = {side: [EPOCHS * work[side] * seconds for seconds in taken["products"]] for side in work}
+    share, other = (ratio(limit[side], taken[side]) for side in ("mingce", "plain"))
     won, rate = ratio(taken["plain"], taken["mingce"]), 1 / Spread.of(taken["products"]).median
     seconds = number(Spread.of(taken["mingce"]).median)
     name = f"{rows} × {length}"
