@@ -4,7 +4,7 @@ One minibatch an epoch, both with critic and reference of the policy's size. Equ
 Ragged: responses end after a quarter of the limit on average. TRL computes every response at full length either way.
 The limit is what the linear layers' products of mingce's step would take at torch.matmul's rate: a pass to draw, three
 to score (policy, reference, critic), three for each epoch of policy and critic. What rows have in common it computes
-once (`flops`), and so the limit counts it once.
+once (`flops`), and so the limit counts it once, in drawing too, where only prompts are shared.
 """
 
 from __future__ import annotations

@@ -12,7 +12,7 @@ import torch
 
 from mingce.ledger import Ledger
 from mingce.models.batching import joined_rows
-from mingce.models.rows import rows_of
+from mingce.models.layout import laid_out
 
 
 def forward_flops(model: Any, ledger: Ledger, micro_batch_tokens: int) -> float:
@@ -28,9 +28,9 @@ def forward_flops(model: Any, ledger: Ledger, micro_batch_tokens: int) -> float:
         ids = joined_rows(prompts, part["token_ids"], mask, 0).input_ids
         starts = torch.tensor([len(prompt) for prompt in prompts])
         lengths, column = starts + mask.sum(1) - 1, torch.arange(ids.shape[1])
-        rows, present = rows_of(ids, lengths), column < lengths[:, None]
-        states, kinds = int(rows.first.sum()), len(torch.unique(ids[present]))
-        asked = len(torch.unique(torch.from_numpy(rows.states)[(column >= starts[:, None] - 1)[present]]))
+        layout, present = laid_out(ids, lengths), column < lengths[:, None]
+        states, kinds = int(layout.first.sum()), len(torch.unique(ids[present]))
+        asked = len(torch.unique(torch.from_numpy(layout.states)[(column >= starts[:, None] - 1)[present]]))
         whole = states * (len(layers) - 1)
         products += reads * (kinds + whole) + rest * (whole + asked) + model.lm_head.weight.numel() * int(mask.sum())
     return 2.0 * products

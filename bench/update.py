@@ -1,7 +1,8 @@
 """One PPO update of the policy, four epochs, against the matrix products in it and against transformers' own pass.
 
-The limit is torch.matmul at the update's own shapes: the linear layers' three products (forward, and two backward) for
-all tokens, and attention's causal half at the same rate. What is not a product counts as lost time.
+The limit of a side is torch.matmul at the update's own shapes: the linear layers' three products (forward, and two
+backward) for the tokens that go through them there (`flops` for mingce, all for transformers), and attention's causal
+half at the same rate. What is not a product counts as lost time.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ def run(quick: bool) -> Table:
     table = Table(
         "update",
         f"One update of the policy, {EPOCHS} epochs, equal lengths, against the matmul limit",
-        ["model", "rows × length", "of the limit", "transformers' pass, of it", "ratio", "mingce CPU s",
+        ["model", "rows × length", "of its limit", "transformers' pass, of its own", "ratio", "mingce CPU s",
          "limit GFLOP/s"],
     )  # fmt: skip
     for size, rows, length in CASES[:1] if quick else CASES:

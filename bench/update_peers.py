@@ -1,7 +1,8 @@
 """One update within whole steps of TRL's PPO and GRPO and of mingce's: same model, batch, epochs and core.
 
 The sides take turns step by step, and of each step only the update counts: from the first pass that is differentiated
-to the last optimizer step. PPO's updates policy and critic, GRPO's the policy alone. The limit is that of update.py.
+to the last optimizer step. PPO's updates policy and critic, GRPO's the policy alone. The limits are those of update.py,
+TRL's for all tokens.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ CASES = (
 
 
 def measure(case: Case, peers: str, rounds: int) -> dict[str, list[float]]:
-    """CPU seconds of each side's updates, and of the limit, round by round."""
+    """CPU seconds of each side's updates, and of its limit, round by round."""
     model = llama(case.model, vocabulary=len(CHARACTERS), window=512)
     width = len(prompt_ids(10, 10)) + LENGTH
     multiply = products(linear_shapes(model, min(ROWS * (width - 1), MICRO)))
@@ -75,7 +76,7 @@ def run(quick: bool, peers: str | None) -> Table:
     table = Table(
         "update_peers",
         f"One update, {EPOCHS} epochs of {ROWS} × {LENGTH} tokens, against TRL 1.12.0's",
-        ["algorithm", "model", "ratio", "TRL CPU s", "mingce CPU s", "TRL, of the matmul limit", "mingce, of it"],
+        ["algorithm", "model", "ratio", "TRL CPU s", "mingce CPU s", "TRL, of its matmul limit", "mingce, of its own"],
     )
     if not has(peers, "trl"):
         table.notes.append("Left out: no Python with trl==1.12.0 was given (`--peers`).")

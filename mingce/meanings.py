@@ -184,8 +184,8 @@ MEANINGS: dict[str, tuple[str, str]] = {
         "套用对话模板之后、分词之前的提示文本。", "The text of the prompt, after the chat template and before the tokenizer.",
     ),
     "prompt_ids": (
-        "提示的 token 编号，长短不一，不含填充；前向时才在左侧补齐，位置编号随之修正。",
-        "The prompt's token ids, ragged, without padding; they are padded on the left only for a forward pass, with position ids to match.",
+        "提示的 token 编号，长短不一，不含填充；只在前向需要时才在左侧补齐，位置编号随之修正。",
+        "The prompt's token ids, ragged, without padding; they are padded on the left only where a pass needs it, with position ids to match.",
     ),
     "response": (
         "回答的文本，去掉特殊 token。打分函数看到的就是它。",

@@ -15,7 +15,7 @@ from transformers import Gemma2Config, GraniteConfig, OPTConfig
 
 from mingce.models import log_probs as module
 from mingce.models.batching import forward_inputs, joined_rows
-from mingce.models.log_probs import response_log_probs
+from mingce.models.log_probs import computes_no_padding, response_log_probs
 
 
 def responses(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
@@ -181,6 +181,15 @@ def test_frozen_weights_get_no_gradient() -> None:
     log_probs.sum().backward()  # type: ignore[no-untyped-call]
     assert model.lm_head.weight.grad is None
     assert model.model.embed_tokens.weight.grad.any()
+
+
+def test_which_models_compute_no_padding() -> None:
+    from peft import LoraConfig, get_peft_model
+
+    assert computes_no_padding(family_model("llama"))
+    assert not computes_no_padding(family_model("gpt2"))
+    adapted = get_peft_model(family_model("llama"), LoraConfig(target_modules=["lm_head"]))
+    assert not computes_no_padding(adapted), "its logits are those of transformers' padded pass"
 
 
 def test_nothing_to_score() -> None:

@@ -20,7 +20,7 @@ from transformers import AutoConfig, AutoModel
 
 from mingce.models import kernels
 from mingce.models.layer import _LONG
-from mingce.models.rows import rows_of as laid_out
+from mingce.models.layout import laid_out
 from mingce.models.trunk import fits, hidden_states
 from tests.families import FAMILIES
 
@@ -38,7 +38,7 @@ def build(name: str, **more: object) -> Any:
     torch.manual_seed(len(name))
     sizes = {"vocab_size": 50, "hidden_size": 48, "intermediate_size": 80, "num_hidden_layers": 3}
     config = AutoConfig.for_model(
-        name.split()[0], **sizes, num_attention_heads=4, max_position_embeddings=512, **{**SHAPES[name], **more}
+        name.split()[0], num_attention_heads=4, max_position_embeddings=512, **{**sizes, **SHAPES[name], **more}
     )
     model = AutoModel.from_config(config)
     with torch.no_grad():
@@ -120,6 +120,12 @@ def test_rows_that_begin_alike(name: str) -> None:
     ids[6] = ids[5]
     wanted[6, 1] = True
     assert_same(build(name), ids, wanted)
+
+
+def test_one_layer_is_first_and_last() -> None:
+    ids, wanted = rows_of([9, 23, 5], 4)
+    ids[:, :6] = ids[0, :6]
+    assert_same(build("llama grouped", num_hidden_layers=1), ids, wanted)
 
 
 def test_long_rows_that_begin_alike() -> None:

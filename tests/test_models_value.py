@@ -38,11 +38,10 @@ def test_values_are_read_at_the_token_before(family: str) -> None:
             states = model.head(model.backbone(input_ids=whole).last_hidden_state)[0, len(prompt) - 1 :, 0]
             torch.testing.assert_close(values[row, :length], states[:length], atol=1e-5, rtol=0)
             torch.testing.assert_close(final[row], states[length], atol=1e-5, rtol=0)
-        without, after = model.values(prompts, tokens, mask, PAD, final=False)
+        without, _ = model.values(prompts, tokens, mask, PAD, final=False)
     assert values.shape == tokens.shape
     assert not values[~mask].any()
     torch.testing.assert_close(without, values, atol=1e-5, rtol=0)
-    assert not after.any()
 
 
 def test_a_new_head_says_nothing_and_learns() -> None:
@@ -77,6 +76,15 @@ def test_gradients_do_not_come_from_behind_the_mask() -> None:
         found.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
+
+
+def test_responses_without_tokens() -> None:
+    model, prompts = with_random_head("llama"), ragged_prompts(2)
+    tokens, mask = responses([0, 0], 3)
+    for final in (True, False):
+        values, _ = model.values(prompts, tokens, mask, PAD, final)
+        assert not values.any()
+        values.sum().backward()  # type: ignore[no-untyped-call]
 
 
 def test_no_rows() -> None:

@@ -44,12 +44,13 @@ def reshards(model: nn.Module, config: RayConfig) -> bool:
 
 def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     """The same model, its weights spread over the mesh: every decoder layer by itself, and what is left together."""
+    plain = True
     if not isinstance(model, ValueModel):
-        has_plain_head(model)  # found by trying, which needs weights that are whole
+        plain = has_plain_head(model)  # found by trying, which needs weights that are whole
         setattr(model, SHARDED_METHOD, MethodType(gathered_log_probs, model))
     dtype = None if config.mixed_precision == "none" else getattr(torch, config.mixed_precision)
     trunk = model.backbone if isinstance(model, ValueModel) else backbone(model)
-    if dtype is None and not config.activation_checkpointing and fits(trunk):
+    if plain and dtype is None and not config.activation_checkpointing and fits(trunk):
         pack_layers(trunk)
     shard_part = partial(
         fully_shard,

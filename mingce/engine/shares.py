@@ -54,7 +54,8 @@ class Share(Ledger):
 
     def passes(self, max_tokens: int, packed: bool = False) -> int:
         """Passes of every rank."""
-        return max(len(self._whole.select(share).micro_batches(max_tokens, packed)) for share in self._shares)
+        lengths = self._whole.only()
+        return max(len(lengths.select(share).micro_batches(max_tokens, packed)) for share in self._shares)
 
     def by_micro_batch(
         self, max_tokens: int, compute: Callable[[Ledger], Mapping[str, Tensor]], packed: bool = False

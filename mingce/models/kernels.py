@@ -1,6 +1,7 @@
 """What stands between a Llama-shaped layer's matrix products, as compiled loops over float32 arrays on the CPU.
 
-Every loop goes through memory once and becomes vector instructions. Tokens stand one below the other, `[N, …]`.
+Every loop goes through memory once and becomes vector instructions. States stand one below the other, `[S, …]`
+(`mingce.models.layout`).
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mingce.models import kernels
-from mingce.models.rows import Rows
+from mingce.models.layout import Layout
 
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
@@ -31,29 +31,29 @@ KeepRows = Callable[[slice, Tensor, Tensor], None]
 def read(
     stream: Tensor, added: Tensor, norm: Tensor, epsilon: float, projections: Sequence[nn.Linear]
 ) -> tuple[Tensor, Tensor]:
-    """stream + added `[N, H]`, and the projections of its norm side by side."""
+    """stream + added `[S, H]`, and the projections of its norm side by side."""
     biases = [] if projections[0].bias is None else [one.bias for one in projections]
     weights = [one.weight for one in projections]
     return cast(tuple[Tensor, Tensor], _applied(_Read, stream, added, norm, epsilon, len(weights), *weights, *biases))
 
 
 def mix(
-    qkv: Tensor, turns: Sequence[Tensor], rows: Rows, heads: int, scale: float, keep: KeepRows | None = None
+    qkv: Tensor, turns: Sequence[Tensor], layout: Layout, heads: int, scale: float, keep: KeepRows | None = None
 ) -> Tensor:
     """Causal attention `[S, heads·D]` of states `[S, (heads + 2·kv_heads)·D]`; `turns`: cos and sin `[W, D]`."""
-    return cast(Tensor, _applied(_Mix, qkv, *turns, rows, heads, scale, keep))
+    return cast(Tensor, _applied(_Mix, qkv, *turns, layout, heads, scale, keep))
 
 
 def feed(
     stream: Tensor, mixed: Tensor, out: nn.Linear, norm: Tensor, epsilon: float, mlp: Any
 ) -> tuple[Tensor, Tensor]:
-    """The stream after attention `[N, H]`, and what the layer's second half adds to it."""
+    """The stream after attention `[S, H]`, and what the layer's second half adds to it."""
     weights = out.weight, norm, mlp.gate_proj.weight, mlp.up_proj.weight, mlp.down_proj.weight
     return cast(tuple[Tensor, Tensor], _applied(_Feed, stream, mixed, epsilon, *weights))
 
 
 def add_and_norm(stream: Tensor, added: Tensor, norm: Tensor, epsilon: float) -> Tensor:
-    """The norm of stream + added `[N, H]`."""
+    """The norm of stream + added `[S, H]`."""
     return cast(Tensor, _applied(_AddAndNorm, stream, added, norm, epsilon))
 
 
@@ -62,7 +62,7 @@ def _applied(function: type[torch.autograd.Function], *given: object) -> Any:
 
 
 def _normed(stream: Tensor, added: Tensor, norm: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """stream + added, its norm, and the scale `[N]` in between."""
+    """stream + added, its norm, and the scale `[S]` in between."""
     total, normed, scale = torch.empty_like(stream), torch.empty_like(stream), stream.new_empty(len(stream))
     given = stream.contiguous(), added.contiguous(), norm.clone()  # memory that numpy sees may not be given back
     kernels.add_and_norm(
@@ -122,57 +122,54 @@ class _Read(torch.autograd.Function):
 class _Mix(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, rows: Rows, heads: int, scale: float, keep: KeepRows | None
+        ctx: Any, qkv: Tensor, cos: Tensor, sin: Tensor, layout: Layout, heads: int, scale: float, keep: KeepRows | None
     ) -> Tensor:
         size = cos.shape[1]
         kv_heads = (qkv.shape[1] // size - heads) // 2
-        places, turns = int(rows.widths.sum()), [_halves(turn, size) for turn in (cos, sin)]
-        given = [qkv.new_empty(places * count, size) for count in (heads, kv_heads, kv_heads)]
+        turns = [_halves(turn, size) for turn in (cos, sin)]
+        given = [qkv.new_empty(layout.places * count, size) for count in (heads, kv_heads, kv_heads)]
         kernels.rotate(
-            _halves(qkv.detach().contiguous(), size), *turns, rows.lengths, rows.widths, rows.states,
+            _halves(qkv.detach().contiguous(), size), *turns, layout.lengths, layout.widths, layout.states,
             *(_halves(tensor, size) for tensor in given),
         )  # fmt: skip
         mixed = torch.empty_like(given[0])
         attended: list[_Whole | _ByPieces] = []
-        parts = (_by_group(tensor, rows) for tensor in (*given, mixed))
-        for group, query, key, value, out in zip(rows.groups, *parts, strict=True):
+        parts = (_by_group(tensor, layout) for tensor in (*given, mixed))
+        for group, query, key, value, out in zip(layout.groups, *parts, strict=True):
             if keep is not None:
                 keep(group, key, value)
             kind = _Whole if out.shape[2] < _LONG else _ByPieces
             attended.append(kind(query, key, value, scale, out))
         flat = qkv.new_empty(len(qkv), heads, size)
-        kernels.flatten(mixed.numpy(), rows.lengths, rows.widths, rows.states, rows.first, flat.numpy())
-        ctx.rows, ctx.turns, ctx.given, ctx.attended = rows, turns, given, attended
+        kernels.flatten(mixed.numpy(), layout.lengths, layout.widths, layout.states, layout.first, flat.numpy())
+        ctx.layout, ctx.turns, ctx.given, ctx.attended, ctx.shape = layout, turns, given, attended, qkv.shape
         return flat.view(len(qkv), -1)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-        rows, given = ctx.rows, ctx.given
+        layout, given = ctx.layout, ctx.given
         size, of_mixed = given[0].shape[1], torch.empty_like(given[0])
         flat = grad.reshape(len(grad), -1, size)
-        kernels.unflatten(flat.numpy(), rows.lengths, rows.widths, rows.states, rows.first, of_mixed.numpy())
+        kernels.unflatten(flat.numpy(), layout.lengths, layout.widths, layout.states, layout.first, of_mixed.numpy())
         grads = [torch.empty_like(tensor) for tensor in given]
-        for attended, *parts in zip(ctx.attended, *(_by_group(t, rows) for t in (of_mixed, *grads)), strict=True):
+        for attended, *parts in zip(ctx.attended, *(_by_group(t, layout) for t in (of_mixed, *grads)), strict=True):
             attended.backward(*parts)
-        heads = sum(len(tensor) for tensor in given) // int(rows.widths.sum())
-        of_qkv = grad.new_empty(len(grad), heads * size)
+        of_qkv = grad.new_empty(ctx.shape)
         kernels.rotate_backward(
-            _halves(of_qkv, size), *ctx.turns, rows.lengths, rows.widths, rows.states, rows.first,
+            _halves(of_qkv, size), *ctx.turns, layout.lengths, layout.widths, layout.states, layout.first,
             *(_halves(tensor, size) for tensor in grads),
         )  # fmt: skip
         ctx.given, ctx.attended = [], []
         return of_qkv, None, None, None, None, None, None
 
 
-def _by_group(tensor: Tensor, rows: Rows) -> list[Tensor]:
+def _by_group(tensor: Tensor, layout: Layout) -> list[Tensor]:
     """Rows that stand one behind the other, `[…, D]`, as groups `[rows, heads, width, D]`."""
-    sizes = [len(tensor) // int(rows.widths.sum()) * int(rows.widths[group].sum()) for group in rows.groups]
-    parts = torch.split_with_sizes(tensor, sizes)
-    return [
-        part.view(group.stop - group.start, -1, int(rows.widths[group.start]), tensor.shape[1])
-        for group, part in zip(rows.groups, parts, strict=True)
-    ]
+    heads, size = len(tensor) // layout.places, tensor.shape[1]
+    shapes = [(group.stop - group.start, heads, int(layout.widths[group.start]), size) for group in layout.groups]
+    parts = torch.split_with_sizes(tensor, [rows * heads * width for rows, _, width, _ in shapes])
+    return [part.view(shape) for part, shape in zip(parts, shapes, strict=True)]
 
 
 def _halves(tensor: Tensor, size: int) -> Any:

@@ -18,7 +18,7 @@ from mingce.models import vocabulary as compiled
 from mingce.models.batching import joined_rows, places
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
-from mingce.models.trunk import hidden_states
+from mingce.models.trunk import hidden_states, packs
 
 SHARDED_METHOD = "sharded_log_probs"
 """What a model whose weights are shared out calls `gathered_log_probs` by (mingce.engine.sharding)."""
@@ -177,6 +177,11 @@ def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperat
 
 def _output_layer(model: nn.Module) -> nn.Linear:
     return cast(nn.Linear, cast(Any, base_causal_lm(model)).get_output_embeddings())
+
+
+def computes_no_padding(model: nn.Module) -> bool:
+    """Whether log-probs are computed of rows without padding, their common beginnings once."""
+    return has_plain_head(model) and packs(backbone(model))
 
 
 _plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()

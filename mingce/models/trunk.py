@@ -2,7 +2,8 @@
 
 Between its matrix products transformers' decoder layer runs some sixty operations forward and backward, each of which
 goes through memory once more; on a CPU they take as long as a third of the products. Here a layer is three nodes of the
-gradient's graph (`mingce.models.layer`), and tokens stand one below the other, so that no padding is computed.
+gradient's graph (`mingce.models.layer`), and states stand one below the other (`mingce.models.layout`), so that only
+attention has some padding, and what rows have in common at their beginning is computed once.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from mingce.models.layer import KeepRows, add_and_norm, feed, mix, read
-from mingce.models.rows import Rows, rows_of
+from mingce.models.layout import Layout, laid_out
 
 FIXED_ROTATIONS = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
@@ -49,7 +50,7 @@ def hidden_states(trunk: nn.Module, input_ids: Tensor, wanted: Tensor, keep: Kee
 
 
 def packs(trunk: nn.Module) -> bool:
-    """Whether no padding is computed, and rows' common beginnings once."""
+    """Whether rows are laid out without padding, and their common beginnings computed once."""
     return hasattr(trunk, _PACKED) or fits(trunk)
 
 
@@ -79,7 +80,7 @@ def fits(trunk: nn.Module) -> bool:
 
 
 def _is_plain(name: str, module: Any) -> bool:
-    """Of a module called so, and all that are in it. Asked for in every pass: it takes a tenth of a millisecond."""
+    """Of a module called so, and all that are in it. Asked for in every pass: it takes some 30 µs a layer."""
     return (
         all(getattr(hook, "__module__", "") == _INACTIVE for hook in module._forward_hooks.values())
         and not module._forward_pre_hooks
@@ -94,11 +95,11 @@ def _is_plain(name: str, module: Any) -> bool:
 def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, keep: Keep | None) -> Tensor:
     column = torch.arange(input_ids.shape[1])
     lengths = (wanted * (column + 1)).amax(1)
-    rows = rows_of(input_ids, lengths)
+    layout = laid_out(input_ids, lengths)
     present = column < lengths[:, None]
-    asked = torch.from_numpy(rows.states)[wanted[present]]
+    asked = torch.from_numpy(layout.states)[wanted[present]]
     chosen, places = torch.unique(asked, return_inverse=True)
-    kinds, kind = torch.unique(input_ids[present][torch.from_numpy(rows.first)], return_inverse=True)
+    kinds, kind = torch.unique(input_ids[present][torch.from_numpy(layout.first)], return_inverse=True)
     stream = functional.embedding(kinds, trunk.embed_tokens.weight)
     angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
     turns = tuple(angle[0].contiguous() for angle in angles)
@@ -108,7 +109,7 @@ def _hidden_states(trunk: Any, input_ids: Tensor, wanted: Tensor, keep: Keep | N
         last = layer is trunk.layers[-1] and len(chosen) < len(kind)
         step = layer if hasattr(trunk, _PACKED) else partial(_layer_states, layer)
         told = keep and partial(keep, place)
-        stream, added = step(stream, added, turns, rows, spread, chosen if last else None, told)
+        stream, added = step(stream, added, turns, layout, spread, chosen if last else None, told)
     states = add_and_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
     return states if torch.equal(asked, chosen) else states.index_select(0, places)
 
@@ -118,7 +119,7 @@ def _layer_states(
     stream: Tensor,
     added: Tensor,
     turns: Sequence[Tensor],
-    rows: Rows,
+    layout: Layout,
     spread: Tensor | None,
     chosen: Tensor | None,
     keep: KeepRows | None,
@@ -136,7 +137,7 @@ def _layer_states(
         qkv = norm_heads(qkv, attention, heads)
     if spread is not None:
         stream, qkv = stream.index_select(0, spread), qkv.index_select(0, spread)
-    mixed = mix(qkv, turns, rows, heads, attention.scaling, keep)
+    mixed = mix(qkv, turns, layout, heads, attention.scaling, keep)
     if chosen is not None:  # nobody looks at the other places above
         stream, mixed = stream.index_select(0, chosen), mixed.index_select(0, chosen)
     return feed(stream, mixed, attention.o_proj, norms[1].weight, norms[1].variance_epsilon, layer.mlp)

@@ -69,15 +69,15 @@ class ValueModel(nn.Module):
         """Values `[B, T]` and final values `[B]`, float32.
 
         Slot t is V(s_t), read at the token before y_t, and 0 outside `attention_mask`. The final value is V of the
-        state after the row's last token, the value to bootstrap from if the response was cut there; without `final`
-        that state is not computed, and 0 stands for its value.
+        state after the row's last token, the value to bootstrap from if the response was cut there. Without `final`
+        it is left out, and what stands for it means nothing; a trunk that packs rows need not compute that state.
         """
         mask = attention_mask.bool()
         if not len(prompt_ids):
             return torch.zeros(mask.shape, device=mask.device), torch.zeros(0, device=mask.device)
         joined = joined_rows(prompt_ids, token_ids, mask, pad_id)
         lengths = mask.sum(1, keepdim=True)
-        last = lengths if final else lengths - 1
+        last = lengths if final else (lengths - 1).clamp(min=0)
         rows, slots = (torch.arange(mask.shape[1] + 1, device=mask.device) <= last).nonzero(as_tuple=True)
         wanted = places(joined.input_ids, rows, joined.columns[rows, slots])
         flat = self.head(hidden_states(self.backbone, joined.input_ids, wanted).float())[:, 0]

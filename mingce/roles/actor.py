@@ -22,12 +22,10 @@ from mingce.config import Config
 from mingce.errors import SettingError
 from mingce.ledger import Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.loading import backbone
-from mingce.models.log_probs import response_log_probs
+from mingce.models.log_probs import computes_no_padding, response_log_probs
 from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import default_stop_ids, render_prompt
 from mingce.models.sampling import Generation, Sampling, generate
-from mingce.models.trunk import packs
 from mingce.roles.learner import Learner
 from mingce.tasks.base import Example
 
@@ -127,7 +125,7 @@ class Actor:
             log_probs, entropy = self._forward(micro)
             return {"old_log_probs": log_probs, "entropy": entropy}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, packs(backbone(self.model)))
+        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))
 
     def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
         return response_log_probs(
@@ -180,7 +178,7 @@ class Actor:
             seed=row_seed(self.config.seed, step, -1),
             minibatch_rollouts=self.config.minibatch_rollouts,
             micro_batch_tokens=self.config.micro_batch_tokens,
-            packed=packs(backbone(self.model)),
+            packed=computes_no_padding(self.model),
             loss_scale_factor=self.config.sampling.max_new_tokens,
             enough=None if actor.stop_kl is None else self._moved_enough,
             on_progress=on_progress,
@@ -231,7 +229,7 @@ class Actor:
         def part(micro: Ledger) -> dict[str, Tensor]:
             return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, packs(backbone(self.model)))["ratio"]
+        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))["ratio"]
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)

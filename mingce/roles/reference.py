@@ -8,10 +8,9 @@ import torch
 from torch import Tensor, nn
 
 from mingce.ledger import Ledger
-from mingce.models.loading import backbone, clone_frozen
-from mingce.models.log_probs import response_log_probs
+from mingce.models.loading import clone_frozen
+from mingce.models.log_probs import computes_no_padding, response_log_probs
 from mingce.models.lora import reference_mode
-from mingce.models.trunk import packs
 
 
 class Reference:
@@ -38,4 +37,4 @@ class Reference:
             return {"ref_log_probs": log_probs}
 
         with reference_mode(self.model) if self.shares_weights else nullcontext():
-            return ledger.by_micro_batch(self.micro_batch_tokens, part, packs(backbone(self.model)))
+            return ledger.by_micro_batch(self.micro_batch_tokens, part, computes_no_padding(self.model))

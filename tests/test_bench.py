@@ -1,4 +1,4 @@
-"""The benchmark's tables: rows measured anew take the place of the older ones, the others stay."""
+"""The benchmark: tables joined with older ones, and how much work a pass is said to be."""
 
 from __future__ import annotations
 
@@ -7,7 +7,14 @@ from pathlib import Path
 
 sys.path.append(str(Path(__file__).parents[1] / "bench"))
 
+import torch
+from flops import forward_flops
 from tables import Table, as_json, of_json
+from torch.utils.flop_counter import FlopCounterMode
+from toys import PAD, llama, prompts
+
+from mingce.ledger import Ledger
+from mingce.models.log_probs import computes_no_padding, response_log_probs
 
 
 def measured(names: str, found: float) -> Table:
@@ -39,3 +46,19 @@ def test_a_case_that_fails_costs_no_other() -> None:
         table.rows.append(["c", "1"])
     assert table.cases == ["a", "c"]
     assert table.failures == ["b: no memory"]
+
+
+def test_flops_are_those_that_torch_counts() -> None:
+    model, mask = llama("1 M"), torch.arange(9) < torch.tensor([9, 2, 9, 5, 1, 7])[:, None]
+    tokens = torch.randint(3, 9, mask.shape, generator=torch.Generator().manual_seed(0))
+    ledger = Ledger(tokens, mask, rows={"prompt_ids": [prompts(3, 6)[i] for i in (0, 1, 0, 2, 1, 1)]})
+    assert computes_no_padding(model)  # found out by a pass of its own
+    for budget in (40, 1000):
+        counted = 0
+        for rows in ledger.micro_batches(budget, packed=True):
+            part = ledger.select(rows).trim()
+            with FlopCounterMode(display=False) as counter, torch.no_grad():
+                response_log_probs(model, part.row("prompt_ids"), part["token_ids"], part["attention_mask"], pad_id=PAD)
+            by_operation = counter.get_flop_counts()["Global"]
+            counted += sum(count for operation, count in by_operation.items() if "bmm" not in str(operation))
+        assert forward_flops(model, ledger, budget) == counted

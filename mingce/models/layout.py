@@ -17,7 +17,7 @@ from torch import Tensor
 Array = np.ndarray[Any, Any]
 
 
-class Rows(NamedTuple):
+class Layout(NamedTuple):
     """B rows of N tokens, row by row, that are in S states."""
 
     lengths: Array
@@ -27,19 +27,21 @@ class Rows(NamedTuple):
     first: Array
     """`[N]`: whether no token before it is in this state."""
     groups: list[slice]
-    """Neighbouring rows that are attended together."""
+    """Neighbouring rows that are attended together. Rows without tokens are in none."""
     widths: Array
     """`[B]`: the length of the first row of its group, which is the longest."""
+    places: int
+    """Σ widths: tokens and the padding that attention has."""
 
 
-def rows_of(ids: Tensor, lengths: Tensor) -> Rows:
+def laid_out(ids: Tensor, lengths: Tensor) -> Layout:
     """The first `lengths [B]` tokens of rows `[B, W]`. Long rows should come first, for groups are of neighbours."""
     own = lengths.numpy()
     states, first = _states(ids.numpy(), own)
     groups, widths = [group for group in _alike(own.tolist()) if own[group.start]], np.zeros_like(own)
     for group in groups:
         widths[group] = own[group.start]
-    return Rows(own, states, first, groups, widths)
+    return Layout(own, states, first, groups, widths, int(widths.sum()))
 
 
 def _states(ids: Array, lengths: Array) -> tuple[Array, Array]:
@@ -47,7 +49,8 @@ def _states(ids: Array, lengths: Array) -> tuple[Array, Array]:
     rows, width = ids.shape
     present = np.arange(width) < lengths[:, None]
     tokens = np.where(present, ids, -1)
-    order = np.lexsort(tokens.T[::-1])  # rows that begin alike become neighbours
+    lists = tokens.tolist()
+    order = sorted(range(rows), key=lambda row: lists[row])  # rows that begin alike become neighbours
     differ = tokens[order[1:]] != tokens[order[:-1]]
     alike = np.where(differ.any(1), differ.argmax(1), width)
     places = np.arange(rows * width).reshape(rows, width)  # a state by the name of a place that is in it
