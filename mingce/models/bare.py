@@ -165,7 +165,7 @@ def _attend(  # type: ignore[no-untyped-def]
         length = lengths[prompt]
         seen = length + slot + 1
         for part in range(2):  # in the prompt, and behind it
-            own, later = (prompt_keys[prompt], prompt_keys[source[after]]) if part == 0 else (keys[r], keys[after])
+            own, later = (prompt_keys[prompt], prompt_values[prompt]) if part == 0 else (keys[r], values[r])
             _score(query, own, later, scores, part * length, length if part == 0 else seen)
         for h in range(heads):
             softmax(scores[h], seen, scale)
@@ -173,7 +173,7 @@ def _attend(  # type: ignore[no-untyped-def]
             out[r, i] = 0
         for part in range(2):
             own = prompt_values[prompt] if part == 0 else values[r]
-            later = prompt_values[source[after]] if part == 0 else values[after]
+            later = prompt_keys[source[after]] if part == 0 else keys[after]
             _add_values(scores, part * length, length if part == 0 else seen, own, later, out[r])
 
 
