@@ -19,13 +19,13 @@ from turns import Side
 
 HERE = Path(__file__).parent
 PEER = "TRL 1.12.0 PPO"
-BASE, GOAL, EVERY, STEPS = 0.5, 0.90, 4.0, 62
+BASE, GOAL, EVERY = 0.5, 0.90, 4.0
 SHARED = {
-    "batch": 256, "minibatches": 2, "epochs": 2, "lr": 4e-4, "schedule": "linear", "warmup": 8, "steps": STEPS,
-    "temperature": 2.0, "kl": 0.0, "length": ANSWER_LIMIT, "ends": True, "threads": 1,
+    "batch": 256, "minibatches": 2, "epochs": 2, "schedule": "linear", "warmup": 8, "temperature": 2.0, "kl": 0.0,
+    "length": ANSWER_LIMIT, "ends": True, "threads": 1,
 }  # fmt: skip
 OWN = (
-    f"sampling.temperature={SHARED['temperature']}", f"steps={STEPS}", "actor.schedule=linear",
+    f"sampling.temperature={SHARED['temperature']}", "actor.schedule=linear",
     f"actor.warmup_steps={SHARED['warmup']}", "kl.reward_coef=0",
 )  # fmt: skip
 
@@ -35,15 +35,17 @@ class Contender(NamedTuple):
 
     name: str
     script: str
+    lr: float
+    steps: int
     overrides: tuple[str, ...]
     seeds: tuple[int, ...]
 
 
 CRITIC = ("critic.epochs=1", "critic.minibatch_rollouts=256", "critic.lr=1e-3", "critic.warmup_steps=5")
 CONTENDERS = (
-    Contender("mingce, PPO", "turn_mingce.py", (*OWN, *CRITIC), (0, 1, 2)),
-    Contender("mingce, no critic", "turn_mingce.py", (*OWN, "estimator=reinforce_plus_plus"), (0, 1, 2)),
-    Contender("TRL, PPO", "turn_trl.py", (), (0, 1)),
+    Contender("mingce, PPO", "turn_mingce.py", 5e-4, 50, (*OWN, *CRITIC), (0, 1, 2)),
+    Contender("mingce, no critic", "turn_mingce.py", 4e-4, 62, (*OWN, "estimator=reinforce_plus_plus"), (0, 1, 2)),
+    Contender("TRL, PPO", "turn_trl.py", 4e-4, 62, (), (0, 1)),
 )
 
 
@@ -57,13 +59,13 @@ class Moment(NamedTuple):
     """Peak memory beyond what the process had before its first step."""
 
 
-def climb(side: Side, goal: float) -> list[Moment]:
+def climb(side: Side, goal: float, steps: int) -> list[Moment]:
     """Every few CPU seconds until the goal is reached or the steps are done."""
     spent, seen, course = 0.0, 0.0, [Moment(0.0, side.accuracy(), 0.0, 0.0)]
-    for step in range(1, STEPS):  # after the last one there is nobody left to ask
+    for step in range(1, steps):  # after the last one there is nobody left to ask
         said = side.step()
         spent += said["cpu"]
-        if spent - seen >= EVERY or step == STEPS - 1:
+        if spent - seen >= EVERY or step == steps - 1:
             seen = spent
             course.append(Moment(spent, side.accuracy(), said["peak"], said["peak"] - said["base"]))
             if course[-1].accuracy >= goal:
@@ -84,15 +86,16 @@ def run(quick: bool, trl: str | None) -> Table:
         write_data(directory)
         model = save(warmed_up("1 M", 0.2 if quick else BASE), True, directory / "model")
         where = {"model": str(model), "data": place, "directory": place}
-        for name, script, overrides, seeds in CONTENDERS:
+        for name, script, lr, steps, overrides, seeds in CONTENDERS:
             python = trl if script == "turn_trl.py" else sys.executable
             if python is None:
                 continue
             for seed in seeds[: 1 if quick else None]:
                 with table.case(f"{name}, seed {seed}"):
-                    asked: dict[str, Any] = SHARED | where | {"seed": seed, "overrides": list(overrides)}
+                    own = {"lr": lr, "steps": steps, "seed": seed, "overrides": [f"steps={steps}", *overrides]}
+                    asked: dict[str, Any] = SHARED | where | own
                     with Side(python, HERE / script, asked, 1) as side:
-                        course = climb(side, goal)
+                        course = climb(side, goal, steps)
                     end = course[-1]
                     table.rows.append(
                         [name, str(seed), f"{end.cpu:.0f}" if end.accuracy >= goal else f"not in {end.cpu:.0f}",
@@ -104,14 +107,18 @@ def run(quick: bool, trl: str | None) -> Table:
     _compare(table, taken, goal)
     table.notes.append(
         f"Both: {SHARED['batch']} prompts a step, {SHARED['minibatches']} minibatches, {SHARED['epochs']} epochs, "
-        f"learning rate {SHARED['lr']:.0e} with {SHARED['warmup']} steps of warm-up and a linear fall to 0 at step "
-        f"{STEPS}, temperature 2 in training and 1 in the test, no KL. mingce's critic: {' '.join(CRITIC)}; its values "
+        f"{SHARED['warmup']} steps of warm-up and a linear fall to 0, temperature 2 in training and 1 in the test, no "
+        f"KL; learning rate and steps: {_settings()}. mingce's critic: {' '.join(CRITIC)}; its values "
         "explain next to nothing here, so the run without one, advantages from the batch's mean, is shown beside it. "
         "mingce writes every step's ledger and audits every tenth. In a search over constant learning rates at "
         "temperature 1 (5e-5 and 1e-4, 2 and 4 epochs, 4 minibatches) TRL came to 82 % in 120 CPU s at best. Memory "
         "is the whole process's, the test's passes included; the start is when the models are loaded."
     )
     return table
+
+
+def _settings() -> str:
+    return ", ".join(f"{one.name} {one.lr:.0e} and {one.steps}" for one in CONTENDERS)
 
 
 def _compare(table: Table, taken: dict[str, list[Moment]], goal: float) -> None:

@@ -102,7 +102,10 @@ def run(quick: bool, peers: str | None, wanted: str = "") -> Table:
     table.notes.append(
         "Four epochs, one minibatch an epoch; mingce with its ledger written at every step and audited, TRL without "
         "logging and saving, bf16 and gradient checkpointing off (both would cost it time here). The start is when the "
-        "models are loaded: most of a process's memory are then the libraries."
+        "models are loaded: most of a process's memory are then the libraries. TRL computes all tokens at all layers; "
+        "mingce computes once what rows have in common at their beginning, which is much with these prompts (`17+25=`, "
+        "seven tokens with the start), and no layer where nobody reads it: about two thirds of all tokens' products on "
+        "short answers, three quarters on ragged lengths, nearly all on equal ones."
     )
     return table
 
