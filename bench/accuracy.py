@@ -111,9 +111,9 @@ def run(quick: bool, trl: str | None) -> Table:
         f"KL; learning rate and steps: {_settings()}. mingce's critic: {' '.join(CRITIC)}; its values "
         "explain next to nothing here, so the run without one, advantages from the batch's mean, is shown beside it. "
         "mingce writes every step's ledger and audits every tenth. In a search over constant learning rates at "
-        "temperature 1 (5e-5 and 1e-4, 2 and 4 epochs, 4 minibatches) TRL came to 82 % in 120 CPU s at best, and to 88 % with 5e-04 and 50 "
-        "steps; mingce with a critic came to 87 to 91 % with 50 steps (4e-04 and 5e-04). Memory "
-        "is the whole process's, the test's passes included; the start is when the models are loaded."
+        "temperature 1 (5e-5 and 1e-4, 2 and 4 epochs, 4 minibatches) TRL came to 82 % in 120 CPU s at best, and to "
+        "88 % with 5e-4 and 50 steps as above; mingce with its critic came to 87 to 91 % with 50 steps (4e-4, 5e-4). "
+        "Memory is the whole process's, the test's passes included; the start is when the models are loaded."
     )
     return table
 
