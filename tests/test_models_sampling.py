@@ -280,3 +280,14 @@ def test_broken_logits_are_not_picked_from_silently() -> None:
     logits[0, 0], logits[1, 1999], logits[2, 7] = math.nan, math.nan, math.inf
     _, log_probs = vocabulary.pick(logits, torch.full((4,), 0.5, dtype=torch.float64))
     assert log_probs.isfinite().tolist() == [False, False, False, True]
+
+
+def test_threads_are_as_they_were() -> None:
+    """Small steps are decoded by one."""
+    model, usual = family_model("llama"), torch.get_num_threads()
+    try:
+        torch.set_num_threads(2)
+        generate(model, [[3, 4], [5]], Sampling(max_new_tokens=3), seeds=[0, 1], pad_id=PAD)
+        assert torch.get_num_threads() == 2
+    finally:
+        torch.set_num_threads(usual)

@@ -101,7 +101,11 @@ def generate(
     for begin in range(0, len(seeds), max_rows):
         rows = torch.tensor(by_length[begin : begin + max_rows], device=device)
         batch = [tuple(prompts[row // n]) for row in rows.tolist()]
-        _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record)
+        threads = torch.get_num_threads()
+        try:
+            _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record)
+        finally:
+            torch.set_num_threads(threads)
     return record.generation(pad_id, stop_ids)
 
 
