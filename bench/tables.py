@@ -110,7 +110,10 @@ class Table:
             self.cases += [what] * (len(self.rows) - len(self.cases))
 
     def joined(self, older: Table, order: Sequence[str]) -> Table:
-        """This table with the older one's rows of the cases that were not measured now, in the given order."""
+        """This table with the older one's rows of the cases that were not measured now, in the given order.
+
+        Notes are those of this table, for they say how it is measured.
+        """
         kept = [row for row, case in enumerate(older.cases) if case not in self.cases]
         found = [
             *zip(self.cases, self.rows, self.raw, strict=True),
@@ -120,9 +123,8 @@ class Table:
         cases, rows, raw = ([one[place] for one in found] for place in range(3))
         checks = [*self.checks, *(check for check in older.checks if check.case not in self.cases)]
         checks.sort(key=lambda check: order.index(check.case) if check.case in order else len(order))
-        notes = [*dict.fromkeys((*older.notes, *self.notes))]
         calls = older.calls + self.calls
-        return replace(self, rows=rows, raw=raw, cases=cases, checks=checks, notes=notes, calls=calls)
+        return replace(self, rows=rows, raw=raw, cases=cases, checks=checks, calls=calls)
 
     @property
     def circumstances(self) -> str:
