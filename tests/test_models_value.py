@@ -82,7 +82,7 @@ def test_responses_without_tokens() -> None:
     model, prompts = with_random_head("llama"), ragged_prompts(2)
     tokens, mask = responses([0, 0], 3)
     for final in (True, False):
-        values, _ = model.values(prompts, tokens, mask, PAD, final)
+        values, _ = model.values(prompts, tokens, mask, PAD, final=final)
         assert not values.any()
         values.sum().backward()  # type: ignore[no-untyped-call]
 

@@ -85,13 +85,6 @@ class ValueModel(nn.Module):
         after = read.gather(1, lengths)[:, 0]
         return read[:, :-1].masked_fill(~mask, 0.0), after
 
-    def values(
-        self,
-        prompt_ids: Sequence[Sequence[int]],
-        token_ids: Tensor,
-        attention_mask: Tensor,
-        pad_id: int,
-        final: bool = True,
-    ) -> tuple[Tensor, Tensor]:
+    def values(self, *rows: Any, final: bool = True) -> tuple[Tensor, Tensor]:
         """`forward` through the module's call, so that its hooks (sharding among them) run."""
-        return cast(tuple[Tensor, Tensor], self(prompt_ids, token_ids, attention_mask, pad_id, final))
+        return cast(tuple[Tensor, Tensor], self(*rows, final=final))

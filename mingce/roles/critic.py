@@ -37,7 +37,7 @@ class Critic:
 
     def _forward(self, ledger: Ledger, final: bool) -> tuple[Tensor, Tensor]:
         given = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]
-        return self.model.values(*given, self.pad_id, final)
+        return self.model.values(*given, self.pad_id, final=final)
 
     def update(
         self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
