@@ -12,12 +12,13 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from mingce.errors import MingceError
+from mingce.lang import display_lang
 from mingce.store import LedgerFileError
 from mingce.view import api as answers
 from mingce.view.api import Api
@@ -54,7 +55,8 @@ def make_app(
         page = static / "index.html"
         if not page.is_file():
             raise HTTPException(404, "the page is not built; run `make web` and start again")
-        return FileResponse(page, media_type="text/html", headers={"cache-control": "no-cache"})
+        text = page.read_text(encoding="utf-8").replace("<html", f'<html data-lang="{display_lang()}"', 1)
+        return HTMLResponse(text, headers={"cache-control": "no-cache"})
 
     async def events(request: Request) -> Response:
         source_id = request.path_params["id"]

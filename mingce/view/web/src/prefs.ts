@@ -1,4 +1,4 @@
-/** Language and theme: remembered by the browser, else taken from it. */
+/** Language and theme: remembered by the browser, else the one the server names, else the browser's. */
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Both, Lang } from "./types";
@@ -22,7 +22,7 @@ export function remember(key: string, value: string): void {
 }
 
 export function firstLang(): Lang {
-  const lang = remembered("lang");
+  const lang = remembered("lang") ?? document.documentElement.dataset.lang; // the server names the person's
   if (lang === "zh" || lang === "en") return lang;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
