@@ -7,13 +7,14 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from mingce import cli_tutor
 from mingce.cli_options import Lang, LangOption, MappingOption, console
 from mingce.errors import MingceError, SettingError
+from mingce.lang import display_lang
+from mingce.terminal import make_console, take_any_character
 
 app = typer.Typer(
     name="mingce",
@@ -49,6 +50,7 @@ def train(
     dry_run: Annotated[
         bool, typer.Option("--dry-run", help="print configuration and batch plan, train nothing")
     ] = False,
+    lang: LangOption = None,
 ) -> None:
     """Train: PPO on a language model, every token recorded. Without settings, the embedded task and model."""
     words = settings or []
@@ -70,6 +72,7 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
     ] = None,
+    lang: LangOption = None,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce import start
@@ -89,21 +92,17 @@ StepOption = Annotated[
 ]
 
 
-def _with_lang(overrides: list[str] | None, lang: Lang | None) -> list[str]:
-    return [*(overrides or []), *([f"lang={lang.value}"] if lang else [])]
-
-
 @app.command("eval", epilog="Example: mingce eval runs/demo --step best --samples 8 --out answers.jsonl")
 def evaluate(
     where: Where,
     overrides: Overrides = None,
     step: StepOption = None,
     task: Annotated[str | None, typer.Option(help="another task than the run's: a name, or a data file")] = None,
-    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the run's own if left out")] = None,
     examples: Annotated[int | None, typer.Option(help="how many held-out prompts")] = None,
     samples: Annotated[int | None, typer.Option(help="how many sampled answers to each")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")] = False,
     out: Annotated[Path | None, typer.Option(help="write every answer with its score to this JSONL file")] = None,
+    lang: LangOption = None,
 ) -> None:
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
     from mingce.commands.targets import find_run, parse_step
@@ -118,7 +117,7 @@ def evaluate(
         task=task,
         examples=examples,
         samples=samples,
-        overrides=_with_lang(overrides, lang),
+        overrides=overrides or [],
         as_json=as_json,
         out=out,
     )
@@ -129,7 +128,7 @@ def chat(
     where: Where,
     overrides: Overrides = None,
     step: StepOption = None,
-    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the run's own if left out")] = None,
+    lang: LangOption = None,
 ) -> None:
     """Talk to a checkpoint; every token stands on the colour of its value V(s_t). Reads a pipe too."""
     from mingce.commands.targets import find_run, parse_step
@@ -137,7 +136,7 @@ def chat(
     find_run(where, parse_step(step))
     from mingce.commands import chat as command
 
-    command.run(console, where, step=parse_step(step), overrides=_with_lang(overrides, lang))
+    command.run(console, where, step=parse_step(step), overrides=overrides or [])
 
 
 @app.command(epilog="Example: mingce export runs/demo --step best --out my-model")
@@ -147,6 +146,7 @@ def export(
     step: StepOption = None,
     critic: Annotated[bool, typer.Option("--critic", help="the critic too, in OUT/critic")] = False,
     adapter: Annotated[bool, typer.Option("--adapter", help="LoRA adapters alone (PEFT) instead of merged")] = False,
+    lang: LangOption = None,
 ) -> None:
     """Write a checkpoint as a plain Hugging Face directory."""
     from mingce.commands.targets import find_run, parse_step
@@ -160,13 +160,14 @@ def export(
 @app.command(epilog="Example: mingce check data/train.parquet --function reward.py")
 def check(
     task: Annotated[str, typer.Argument(metavar="TASK_OR_DATA", help="a task's name or a data file")],
-    lang: LangOption = Lang.zh,
+    task_lang: Annotated[Lang, typer.Option(help="of an embedded task's prompts: zh or en")] = Lang.zh,
     function: Annotated[
         str | None, typer.Option(metavar="FILE.py[:NAME]", help="score with this compute_score instead")
     ] = None,
     full_marks: Annotated[float, typer.Option(help="with --function: the score from which an answer is right")] = 1.0,
     examples: Annotated[int, typer.Option(help="how many examples")] = 20,
     time_limit: Annotated[float | None, typer.Option(help="seconds for scoring one answer")] = None,
+    lang: LangOption = None,
 ) -> None:
     """Prove without a model that a scorer accepts its own right answers, and refuses wrong ones."""
     from mingce.commands import check as command
@@ -174,7 +175,7 @@ def check(
     fine = command.run(
         console,
         task,
-        lang=lang.value,
+        lang=task_lang.value,
         function=function,
         full_marks=full_marks,
         examples=examples,
@@ -207,7 +208,7 @@ def audit_(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the report there (.json or Markdown), print the verdict")
     ] = None,
-    lang: LangOption = Lang.zh,
+    lang: LangOption = None,
 ) -> None:
     """Recompute any trainer's token dump with independent code and name what is wrong. 0 clean, 1 a bug, 2 not run."""
     if as_json and as_markdown:
@@ -225,7 +226,7 @@ def audit_(
         as_json=as_json,
         as_markdown=as_markdown,
         out=out,
-        lang=lang.value,
+        lang=display_lang(),
     )
     raise typer.Exit(code)
 
@@ -237,12 +238,12 @@ def diff(
     mapping: MappingOption = None,
     step: Annotated[int | None, typer.Option(help="the step to compare, where there are several")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, in both languages")] = False,
-    lang: LangOption = Lang.zh,
+    lang: LangOption = None,
 ) -> None:
     """Two dumps of one batch: the first column, row and token where they part, and why. 0 the same, 1 they part."""
     from mingce.commands import diff as command
 
-    raise typer.Exit(command.run(console, a, b, mapping=mapping, step=step, as_json=as_json, lang=lang.value))
+    raise typer.Exit(command.run(console, a, b, mapping=mapping, step=step, as_json=as_json, lang=display_lang()))
 
 
 @app.command(epilog="Example: mingce view runs/demo")
@@ -266,7 +267,7 @@ def view(
     steps: Annotated[str | None, typer.Option(metavar="A,B", help="with --export: which steps")] = None,
     rollouts: Annotated[int, typer.Option(help="with --export: how many rollouts of each step")] = 16,
     with_audit: Annotated[bool, typer.Option("--audit", help="with --export: the audit of each step too")] = False,
-    lang: LangOption = Lang.zh,
+    lang: LangOption = None,
 ) -> None:
     """See where every token's credit comes from: a local web page over runs and dumps. Changes nothing."""
     from mingce.commands import view as command
@@ -283,7 +284,7 @@ def view(
         steps=steps,
         rollouts=rollouts,
         audit=with_audit,
-        lang=lang.value,
+        lang=display_lang(),
     )
 
 
@@ -317,7 +318,7 @@ def plan(
     ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, unrounded")] = False,
     as_markdown: Annotated[bool, typer.Option("--markdown", help="print Markdown")] = False,
-    lang: LangOption = Lang.zh,
+    lang: LangOption = None,
 ) -> None:
     """What a run will need on a cluster, before it runs: memory, traffic, time, growth. 0 it fits, 1 it does not."""
     if as_json and as_markdown:
@@ -341,51 +342,50 @@ def plan(
         up_to=up_to,
         assume=assume or [],
     )
-    fits = command.run(console, request, lang=lang.value, as_json=as_json, as_markdown=as_markdown)
+    fits = command.run(console, request, lang=display_lang(), as_json=as_json, as_markdown=as_markdown)
     raise typer.Exit(0 if fits else 1)
 
 
 @app.command(epilog="Example: mingce doctor --lang en")
-def doctor(lang: LangOption = Lang.zh) -> None:
+def doctor(lang: LangOption = None) -> None:
     """What this machine has, and whether mingce's numbers are right on it."""
     from mingce.commands import doctor as command
 
-    if not command.run(console, lang=lang.value):
+    if not command.run(console, lang=display_lang()):
         raise typer.Exit(2)
 
 
 @app.command(epilog="Example: mingce example --lang zh")
-def example(lang: LangOption = Lang.zh) -> None:
+def example(lang: LangOption = None) -> None:
     """The worked example 请问1+1=2？ → 是的，等于2！, token by token, through the real functions."""
     from mingce.example import show
 
-    show(console, lang)
+    show(console, display_lang())
 
 
 @app.command(epilog="Example: mingce columns advantages --lang en")
 def columns(
     name: Annotated[str | None, typer.Argument(help="one column, or an alias of it; all if left out")] = None,
-    lang: LangOption = Lang.en,
+    lang: LangOption = None,
 ) -> None:
     """The column table: what each number is, at which index, and how it is computed."""
     from mingce.columns import COLUMNS, column
 
+    chinese = display_lang() == "zh"
     if name is None:
         table = Table("column", "symbol", "aligned", "formula")
         for known in COLUMNS.values():
-            table.add_row(
-                known.name, known.symbol, known.alignment, known.formula_zh if lang == Lang.zh else known.formula
-            )
+            table.add_row(known.name, known.symbol, known.alignment, known.formula_zh if chinese else known.formula)
         console.print(table)
         return
     known = column(name)
-    formula = known.formula_zh if lang == Lang.zh else known.formula
+    formula = known.formula_zh if chinese else known.formula
     console.print(
         f"[bold]{known.name}[/]  {known.symbol}  ({known.alignment}, {known.dtype})\n{formula}", highlight=False
     )
     if known.inputs:
         console.print(f"← {', '.join(known.inputs)}   [dim]{known.source}[/]", highlight=False)
-    sentence, paragraph = (known.zh, known.long_zh) if lang == Lang.zh else (known.en, known.long_en)
+    sentence, paragraph = (known.zh, known.long_zh) if chinese else (known.en, known.long_en)
     console.print(f"\n{sentence}\n\n{paragraph}", highlight=False)
 
 
@@ -396,6 +396,7 @@ def credit(
     gamma: Annotated[float, typer.Option(help="discount γ, 0 to 1")] = 1.0,
     lam: Annotated[float, typer.Option(help="λ of GAE, 0 to 1")] = 0.95,
     after: Annotated[float, typer.Option(help="value after the last token: 0 if the response ended")] = 0.0,
+    lang: LangOption = None,
 ) -> None:
     """TD errors, advantages and returns of a row of your own, with the numbers put into the formulae."""
     from mingce.account import account_table
@@ -425,12 +426,13 @@ def credit(
 
 def main() -> None:
     """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2."""
+    take_any_character()
     try:
         app()
     except MingceError as error:
         if "--debug" in sys.argv:
             raise
-        Console(stderr=True).print(f"[bold red]mingce:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
+        make_console(stderr=True).print(f"[bold red]mingce:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
         sys.exit(error.exit_code)
 
 

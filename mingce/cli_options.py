@@ -7,13 +7,15 @@ from pathlib import Path
 from typing import Annotated
 
 import typer
-from rich.console import Console
 
-console = Console()
+from mingce.lang import choose_lang, display_lang
+from mingce.terminal import make_console
+
+console = make_console()
 
 
 class Lang(StrEnum):
-    """The language of what is printed."""
+    """A language."""
 
     zh = "zh"
     en = "en"
@@ -27,7 +29,24 @@ class Level(StrEnum):
     proof = "proof"
 
 
-LangOption = Annotated[Lang, typer.Option("--lang", "-l", help="zh or en")]
+def _choose_lang(lang: Lang | None) -> Lang | None:
+    """Before anything else is looked at; the command then asks for `display_lang()`."""
+    if lang is not None:
+        choose_lang(lang.value)
+    display_lang()  # says what is wrong with MINGCE_LANG, if anything is
+    return lang
+
+
+LangOption = Annotated[
+    Lang | None,
+    typer.Option(
+        "--lang",
+        "-l",
+        help="of what is shown: zh or en; else MINGCE_LANG, else the locale's",
+        callback=_choose_lang,
+        is_eager=True,
+    ),
+]
 LevelOption = Annotated[Level, typer.Option(help="for whom: child, engineer or proof")]
 MappingOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="YAML or JSON that maps names here to names in the dump")

@@ -8,7 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mingce.cli_options import Lang, LangOption, Level, LevelOption, MappingOption, NumbersOption, console
+from mingce.cli_options import LangOption, Level, LevelOption, MappingOption, NumbersOption, console
+from mingce.lang import display_lang
 
 
 class Format(StrEnum):
@@ -54,11 +55,11 @@ def explain(
     k: Annotated[int | None, typer.Option(help="with last_k: how many")] = None,
     mapping: MappingOption = None,
     level: LevelOption = Level.engineer,
-    lang: LangOption = Lang.zh,
     form: Annotated[Format | None, typer.Option("--format", help="terminal, markdown or json")] = None,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="write Markdown, or JSON to a .json")] = None,
     plot: Annotated[Path | None, typer.Option(metavar="FILE", help="draw tokens, curves, credit: .png, .svg")] = None,
     plot_lambda: Annotated[Path | None, typer.Option(metavar="FILE", help="draw variance and bias over λ")] = None,
+    lang: LangOption = None,
 ) -> None:
     """Walk through a rollout's account: every stage's formula with its own numbers, token by token, and its code."""
     from mingce.commands import explain as command
@@ -81,7 +82,7 @@ def explain(
         score=score,
         mapping=mapping,
         level=level.value,
-        lang=lang.value,
+        lang=display_lang(),
         form=form.value if form else None,
         out=out,
         plot=plot,
@@ -114,9 +115,9 @@ def ask(
     beta: Annotated[float | None, typer.Option(help="β of the KL in the reward")] = None,
     mapping: MappingOption = None,
     level: LevelOption = Level.engineer,
-    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the question's if left out")] = None,
     log: Annotated[bool, typer.Option("--log", help="keep the dialogue in codex_dialogue/")] = False,
     resume: Annotated[Path | None, typer.Option(metavar="FILE", help="go on with a dialogue kept before")] = None,
+    lang: LangOption = None,
 ) -> None:
     """Ask about PPO, in Chinese or English; the answers compute with your own numbers. Follow-ups keep the example."""
     from mingce.commands import ask as command
@@ -145,12 +146,12 @@ def check_log(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="a dialogue, or any Markdown or text")],
     wrong_only: Annotated[bool, typer.Option("--wrong-only", help="leave out what is right")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, in both languages")] = False,
-    lang: LangOption = Lang.zh,
+    lang: LangOption = None,
 ) -> None:
     """Judge the worked numbers and equations of a dialogue, and give the right ones. 0 all right, 1 something wrong."""
     from mingce.commands import check_log as command
 
-    code = command.check_log(console, path, lang=lang.value, as_json=as_json, wrong_only=wrong_only)
+    code = command.check_log(console, path, lang=display_lang(), as_json=as_json, wrong_only=wrong_only)
     raise typer.Exit(code)
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from mingce.errors import SettingError, UnknownNameError
+from mingce.lang import LANGS
 
 
 def _set(default: Any, en: str, zh: str) -> Any:
@@ -28,6 +29,7 @@ def _set(default: Any, en: str, zh: str) -> Any:
 class DataConfig:
     """Where prompts come from, beyond the task's name."""
 
+    lang: str = _set("zh", "language of the embedded tasks: zh or en", "内置任务的语言：zh 或 en")
     train: list[str] = _set([], "data files to train on, instead of a named task", "训练数据文件（代替具名任务）")
     held_out: list[str] = _set(
         [], "data files for validation; else a part is kept apart", "验证数据文件；没有则自动留出一部分"
@@ -293,9 +295,6 @@ class Config:
     task: str = _set(
         "arithmetic", "arithmetic, counting, gsm8k:PATH, reasoning_gym:NAME, or a data file", "任务名或数据文件"
     )
-    lang: str = _set(
-        "zh", "language of the embedded tasks and of the display: zh or en", "内置任务与显示的语言：zh 或 en"
-    )
     estimator: str = _set(
         "gae",
         "gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, reinforce_plus_plus",
@@ -379,6 +378,7 @@ def config_of(values: dict[str, Any]) -> Config:
     """A configuration from the values a run stored."""
     from omegaconf import OmegaConf
 
+    values = _renamed(values)
     _known_keys(values)
     config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
     assert isinstance(config, Config)
@@ -401,7 +401,15 @@ def _read_recipe(path: Path) -> Any:
         raise SettingError(f"the recipe {path} is not valid YAML: {str(error).splitlines()[0]}.") from error
     if not isinstance(layer, DictConfig):
         raise SettingError(f"the recipe {path} must be a mapping of settings.")
-    return layer
+    return OmegaConf.create(_renamed(OmegaConf.to_container(layer)))
+
+
+def _renamed(values: Any) -> Any:
+    """The values with `data.lang` where a run or a recipe made before has `lang`."""
+    if "lang" not in values or not isinstance(values.get("data", {}), dict):
+        return values
+    rest = {name: value for name, value in values.items() if name != "lang"}
+    return rest | {"data": {"lang": values["lang"]} | rest.get("data", {})}
 
 
 def _long(key: str) -> str:
@@ -436,7 +444,7 @@ def check_config(config: Config) -> None:
     from mingce.algorithms.losses import LOSS_AGG_MODES
 
     choices = {
-        "lang": (config.lang, ("zh", "en")),
+        "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),
         "ray.reshard": (config.ray.reshard, ("auto", "always", "never")),
         "ray.mixed_precision": (config.ray.mixed_precision, ("none", "bfloat16", "float16")),

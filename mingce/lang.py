@@ -1,7 +1,8 @@
 """Two languages, equally good: a sentence is written in both where it is said.
 
-The display language follows the person: `--lang` of the command, else MINGCE_LANG, else the locale (zh* is Chinese, anything
-else English). It is no setting of a run: the same run is shown in Chinese to one reader and in English to another.
+The display language follows the person: `--lang` of the command, else MINGCE_LANG, else the locale (zh* is Chinese,
+anything else English). It is no setting of a run: the same run is shown in Chinese to one reader and in English to
+another. The language of the embedded tasks is one: `data.lang`.
 """
 
 from __future__ import annotations
@@ -12,7 +13,6 @@ from mingce.errors import SettingError
 
 LANGS = ("zh", "en")
 _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
-_chosen: str | None = None
 
 
 def say(lang: str, zh: str, en: str) -> str:
@@ -22,8 +22,6 @@ def say(lang: str, zh: str, en: str) -> str:
 
 def display_lang() -> str:
     """The language of what is printed and shown."""
-    if _chosen is not None:
-        return _chosen
     asked = os.environ.get("MINGCE_LANG", "").strip().lower()
     if asked:
         if asked not in LANGS:
@@ -33,7 +31,6 @@ def display_lang() -> str:
     return "zh" if locale.lower().startswith("zh") else "en"
 
 
-def choose_lang(lang: str | None) -> None:
-    """`--lang`: the display language of this process; None leaves it to the environment."""
-    global _chosen
-    _chosen = lang
+def choose_lang(lang: str) -> None:
+    """`--lang`: the display language of this process and, through the environment, of those it starts."""
+    os.environ["MINGCE_LANG"] = lang

@@ -16,7 +16,7 @@ from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
 from mingce.errors import RankFault, RunError
-from mingce.lang import say
+from mingce.lang import display_lang, say
 from mingce.run import Run
 from mingce.sinks import check_sinks, open_sinks
 from mingce.trainer import Trainer
@@ -27,7 +27,7 @@ from mingce.watch import Summary, Watch, watch_for
 def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dry_run: bool = False) -> None:
     """A new run, or with `dry_run` only what it would be."""
     config = read_config(recipe, overrides)
-    with watch_for(console, config.lang) as watch:
+    with watch_for(console, display_lang()) as watch:
         check_sinks(config.keep.loggers)
         if dry_run:
             show_plan(console, config, build_roles(config, watch.note))
@@ -55,7 +55,7 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
             changed = read_config(None, overrides)
             for override in overrides:
                 _copy(changed, config, override.partition("=")[0])
-        with watch_for(console, config.lang) as watch, closing(roles_of(config, watch.note)) as roles:
+        with watch_for(console, display_lang()) as watch, closing(roles_of(config, watch.note)) as roles:
             _train(run, config, roles, watch, resumed=True)
 
 
@@ -89,7 +89,7 @@ def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: boo
         watch.note(sentence, warning)
     if first > config.steps:
         zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
-        watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
+        watch.note(say(display_lang(), zh, f"all {config.steps} steps are done; give it more with steps=N"))
     while (fault := _trained(trainer)) is not None:
         trainer = _recovered(trainer, fault)
     watch.end(summary(trainer, time.monotonic() - started))
@@ -117,7 +117,7 @@ def _trained(trainer: Trainer) -> RankFault | None:
 
 def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
     """A rank was lost: all ranks anew, and the run as its newest checkpoint left it."""
-    run, lang = trainer.run, trainer.config.lang
+    run, lang = trainer.run, display_lang()
     again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
     again.interrupted = trainer.interrupted
     while True:
@@ -137,7 +137,7 @@ def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
 
 def remarks(config: Config) -> list[tuple[str, bool]]:
     """Where the KL enters, and what is unusual: (sentence, is a warning)."""
-    kl, s, lang = config.kl, config.sampling, config.lang
+    kl, s, lang = config.kl, config.sampling, display_lang()
     said: list[tuple[str, bool]] = []
     if kl.reward_coef > 0 and kl.loss_coef > 0:
         zh = "KL 同时在奖励和损失里，罚了两次；请把 kl.reward_coef 或 kl.loss_coef 设为 0"
@@ -212,7 +212,7 @@ def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
     """What a person wants to know at the start."""
     train, apart, size = len(roles.train), len(roles.held_out), parameter_count(roles.actor.size)
     prompts, samples, c = config.prompts_per_step, config.samples_per_prompt, config.credit
-    if config.lang == "zh":
+    if display_lang() == "zh":
         whitened = "，白化" if whitens(config) else ""
         return [
             ("任务", f"{roles.task.name}，{train:,} 个训练提示，{apart:,} 个留出"),
@@ -239,7 +239,7 @@ def show_plan(console: Console, config: Config, roles: Roles) -> None:
         for part in key.split("."):
             value = getattr(value, part)
         changed = value != default
-        table.add_row(key, str(value), setting.metadata[config.lang], style="bold green" if changed else None)
+        table.add_row(key, str(value), setting.metadata[display_lang()], style="bold green" if changed else None)
     console.print(table)
     shortest = min(len(roles.train), 200)
     longest = max(len(roles.actor.tokenizer.encode(str(roles.train[i].prompt))) for i in range(shortest))

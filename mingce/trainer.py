@@ -24,7 +24,7 @@ from mingce.audit.guard import Guard
 from mingce.config import Config
 from mingce.credit import assign_credit
 from mingce.engine.local import Roles
-from mingce.lang import say
+from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
 from mingce.roles.actor import row_seed
@@ -151,7 +151,7 @@ class Trainer:
         self.run.rewind(-1 if found is None else found.step)
         if found is None:
             zh = "还没有存档，从头开始"
-            self.watch.note(say(self.config.lang, zh, "no checkpoint yet; starting from the beginning"))
+            self.watch.note(say(display_lang(), zh, "no checkpoint yet; starting from the beginning"))
             return
         self.roles.actor.learner.restore(found.tensors["actor"], found.state["actor"])
         if self.roles.critic is not None:
@@ -218,7 +218,7 @@ class Trainer:
                 "Ctrl-C：做完这一步并存档（再按一次立即停止）",
                 "Ctrl-C: finishing this step, then saving (again to stop at once)",
             )
-            self.watch.note(say(self.config.lang, zh, en), True)
+            self.watch.note(say(display_lang(), zh, en), True)
 
         try:
             usual = signal.signal(signal.SIGINT, asked)

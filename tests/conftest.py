@@ -1,16 +1,27 @@
-"""Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared."""
+"""Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared.
+
+The display language is Chinese unless a test chooses, whatever the machine's locale is.
+"""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 
 import pytest
 import torch
 from hypothesis import settings
 
+os.environ["MINGCE_LANG"] = "zh"
 torch.set_num_threads(1)
 settings.register_profile("mingce", max_examples=200, deadline=None, derandomize=True)
 settings.load_profile("mingce")
+
+
+@pytest.fixture(autouse=True)
+def _own_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What `--lang` of one test chose is no other test's language."""
+    monkeypatch.setenv("MINGCE_LANG", os.environ["MINGCE_LANG"])
 
 
 @pytest.fixture(scope="session")

@@ -67,9 +67,10 @@ def test_a_right_trainer_has_no_bugs(tmp_path: Path, overrides: tuple[str, ...])
 
 
 @pytest.mark.usefixtures("returns_off")
-def test_a_bug_stops_the_run_once_its_step_is_saved(tmp_path: Path) -> None:
+def test_a_bug_stops_the_run_once_its_step_is_saved(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGCE_LANG", "en")
     with pytest.raises(RunError, match=r"the audit of step 1 found a bug: .*returns.*mingce audit .* --step 1"):
-        train(tmp_path, "run", "steps=3", "audit.every=1", "keep.ledger_every=0", "lang=en")
+        train(tmp_path, "run", "steps=3", "audit.every=1", "keep.ledger_every=0")
     run = Run.open(tmp_path / "run", readonly=True)
     assert run.checkpoint_steps() == [1]
     assert run.ledger.steps() == [1]

@@ -48,6 +48,11 @@ SMALL = (
 )
 
 
+@pytest.fixture(autouse=True)
+def _english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGCE_LANG", "en")
+
+
 def quiet() -> Console:
     return Console(file=io.StringIO(), width=120)
 
@@ -241,16 +246,20 @@ def test_figures_of_a_known_evaluation() -> None:
     assert found["cut_sampled"] == 0.25
 
 
-def test_eval_prints_a_table_and_answers_in_the_runs_language(run: Path) -> None:
+def test_eval_prints_a_table_in_the_readers_language_and_answers_in_the_runs(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     console = quiet()
     evaluate.run(console, str(run), examples=6)
     shown = said(console)
     for words in ("(step 2): 6 held-out prompts of arithmetic", "greedy", "sampled (2 each)", "pass@2", "Is 0+53=53?"):
         assert words in shown
-    console = quiet()
-    evaluate.run(console, str(run), examples=2, overrides=["lang=zh"])
-    assert "请问0+53=53？" in said(console)
-    assert "准确率" in said(console)
+    monkeypatch.setenv("MINGCE_LANG", "zh")
+    for overrides, prompt in (([], "Is 0+53=53?"), (["data.lang=zh"], "请问0+53=53？")):
+        console = quiet()
+        evaluate.run(console, str(run), examples=2, overrides=overrides)
+        assert prompt in said(console)
+        assert "准确率" in said(console)
 
 
 def test_eval_on_a_data_file_asks_every_row(run: Path, tmp_path: Path) -> None:

@@ -52,7 +52,7 @@ def test_stored_values_give_the_same_configuration() -> None:
         (["prompts_per_step=0"], "prompts_per_step must be at least 1, but is 0"),
         (["kl.loss_coef=1", "kl.loss_estimator=k1"], "does not depend on the reference"),
         (["temperature=0"], "sampling.temperature must be above 0"),
-        (["lang=fr"], "unknown lang 'fr'"),
+        (["lang=fr"], "unknown data.lang 'fr'"),
     ],
 )
 def test_a_wrong_setting_is_one_sentence(overrides: list[str], says: str) -> None:

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from mingce.config import Config
 from mingce.errors import RunError
-from mingce.lang import say
+from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 from mingce.run import Run
 
@@ -34,7 +34,7 @@ class Guard:
         from mingce.audit.written import finding_json
 
         report = audit(dump_of_ledger(ledger, self.config, step=step, beta=beta, stop_ids=self.stop_ids))
-        bugs = [title(finding, self.config.lang) for finding in report.of("bug")]
+        bugs = [title(finding, display_lang()) for finding in report.of("bug")]
         self.run.log_audit(
             step,
             {
@@ -56,4 +56,4 @@ class Guard:
             f"the audit of step {step} found a bug: {bug}; the step is saved, look at it with "
             f"`mingce audit {path} --step {step}`, or go on in spite of it with `mingce resume {path} audit.stop=false`."
         )
-        return RunError(say(self.config.lang, zh, en))
+        return RunError(say(display_lang(), zh, en))

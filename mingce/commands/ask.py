@@ -25,6 +25,7 @@ from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
 from mingce.explain.example import Rollout
 from mingce.lang import say
+from mingce.terminal import make_console
 from mingce.watch.text import MUTED
 
 DIRECTORY = Path("codex_dialogue")
@@ -212,5 +213,5 @@ class Talk:
 
     def _note(self, zh: str, en: str) -> None:
         """Beside the dialogue, on stderr when the answers are piped on."""
-        console = self.console if self.console.is_terminal else Console(stderr=True)
+        console = self.console if self.console.is_terminal else make_console(stderr=True)
         console.print(Text(say(self.lang, zh, en), style=MUTED), soft_wrap=True)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import threading
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
@@ -25,6 +24,7 @@ from mingce.errors import DataError, MingceError, RunError, SettingError, Unknow
 from mingce.importers.aliases import SETTINGS
 from mingce.lang import say
 from mingce.run import step_name, steps_in
+from mingce.terminal import make_console, write
 
 REPLAY = Check("K14 replay", ("用模型重算对数概率", "log-probs scored again by the model"), (), lambda evidence: ())
 PATIENCE = 2.0
@@ -60,7 +60,7 @@ def run(
         show(console, audited, lang)
         return audited.exit_code
     if out is None:
-        sys.stdout.write(text)
+        write(text)
         return audited.exit_code
     try:
         out.write_text(text, encoding="utf-8")
@@ -175,7 +175,7 @@ def _parts(place: Path, steps: Sequence[int]) -> list[Path]:
 @contextmanager
 def waiting(sentence: str) -> Iterator[Callable[[str], None]]:
     """A line on stderr for someone at a terminal who has waited for a while; the yielded function changes it."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if not console.is_terminal:
         yield lambda _: None
         return

@@ -18,10 +18,12 @@ from mingce.commands.opening import Opened, open_policy
 from mingce.commands.spoken import Scale, Spoken, account, coloured, token_strings
 from mingce.commands.targets import Step, is_run
 from mingce.errors import MingceError, SettingError
+from mingce.lang import display_lang
 from mingce.models.log_probs import response_log_probs
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import row_seed
 from mingce.tasks.registry import load_task
+from mingce.terminal import make_console
 
 LONGEST_ANSWER = 256
 """Tokens of an answer when a plain model is opened; a run has its own setting."""
@@ -91,7 +93,7 @@ def run(
 ) -> None:
     """Answers line after line until /quit or the end of the input, which is standard input unless `lines` are given."""
     longer = [] if is_run(where) else [f"sampling.max_new_tokens={LONGEST_ANSWER}"]
-    notes = Console(stderr=True)
+    notes = make_console(stderr=True)
     opened = open_policy(
         where, step=step, overrides=[*longer, *overrides], note=lambda s: notes.print(Text(s, style="yellow"))
     )
@@ -107,7 +109,7 @@ class Chat:
 
     def __init__(self, console: Console, opened: Opened):
         self.console, self.opened, self.actor, self.critic = console, opened, opened.actor, opened.critic
-        self.text = TEXT[opened.config.lang]
+        self.text = TEXT[display_lang()]
         self.sampling = opened.actor.sampling
         self.seed, self.turn = opened.config.seed, 0
         self.keeps_conversation = self.actor.tokenizer.chat_template is not None
@@ -123,7 +125,8 @@ class Chat:
         self._say(self.text["probabilities" if self.critic is None else "values"])
         made_for_task = self.opened.run is not None or self.opened.where == "tiny"
         if made_for_task and config.task in ("arithmetic", "counting") and not config.data.train:
-            example = load_task(config.task, lang=config.lang).held_out_examples()[1]
+            spoken = display_lang() if self.opened.run is None else config.data.lang
+            example = load_task(config.task, lang=spoken).held_out_examples()[1]
             self._say(self.text["try"].format(prompt=example.prompt))
 
     def hear(self, line: str) -> bool:

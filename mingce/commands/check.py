@@ -54,8 +54,8 @@ def run(
 ) -> bool:
     """Checks `examples` of a task or data file and prints samples and every failure; True if none failed.
 
-    `function` (`file.py[:name]`) scores instead of the task itself, an answer being right from `full_marks` on;
-    `time_limit` is in seconds for one answer.
+    `lang` is that of an embedded task; `function` (`file.py[:name]`) scores instead of the task itself, an answer
+    being right from `full_marks` on; `time_limit` is in seconds for one answer.
     """
     if examples < 1:
         raise SettingError(f"--examples must be at least 1, but is {examples}.")

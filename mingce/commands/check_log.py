@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +18,7 @@ from mingce.explain.claims.wording import KIND_WORDS
 from mingce.explain.dialogue import read_text
 from mingce.explain.wrapping import padded, wrapped
 from mingce.lang import say
+from mingce.terminal import write
 
 SCHEMA = 1
 LARGEST = 16_000_000
@@ -43,7 +43,7 @@ def check_log(
         raise DataError(f"{path} is not a text: it holds a zero byte; give a dialogue log, Markdown or plain text.")
     report = check(text, path)
     if as_json:
-        sys.stdout.write(json.dumps(as_values(report, path), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        write(json.dumps(as_values(report, path), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
     else:
         show(console, report, path, lang, wrong_only=wrong_only)
     return report.exit_code

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +19,7 @@ from mingce.audit.wording import place_numbers, printable
 from mingce.commands.audit import dumps_at, waiting
 from mingce.errors import DataError
 from mingce.lang import say
+from mingce.terminal import write
 from mingce.watch.text import MUTED
 
 SCHEMA = 1
@@ -44,7 +44,7 @@ def run(
         raise DataError(f"{a} and {b} have no row in common, so they are not of one batch; give two dumps of the same.")
     if as_json:
         text = json.dumps(as_values(difference), ensure_ascii=False, indent=2, allow_nan=False)
-        sys.stdout.write(text + "\n")
+        write(text + "\n")
     else:
         show(console, difference, lang)
     return 0 if difference.same else 1

@@ -21,6 +21,7 @@ from mingce.commands.targets import Step
 from mingce.config import Config
 from mingce.engine.local import task_of
 from mingce.errors import DataError, RunError, SettingError
+from mingce.lang import display_lang
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import Actor
 from mingce.roles.reward import reward_scorer
@@ -28,6 +29,7 @@ from mingce.tasks.base import Example, Task
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
+from mingce.terminal import make_console
 from mingce.watch.text import percent
 from mingce.watch.tokens import visible
 
@@ -92,10 +94,10 @@ def run(
             raise SettingError(f"--{option} must be at least 1, but is {number}.")
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise RunError(f"--out {out} cannot be written; give a file in a directory that exists.")
-    said = Console(stderr=True)
+    said = make_console(stderr=True)
     opened = open_policy(where, step=step, overrides=overrides, critic=False, note=lambda s: _remark(said, s))
     config = opened.config if task is None else on_task(opened.config, task)
-    text = TEXT[config.lang]
+    text = TEXT[display_lang()]
     asked, task_scores = task_of(config)
     prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
@@ -151,7 +153,7 @@ def _held_out(task: Task, actor: Actor, config: Config, note: Callable[[str], ob
         config.data.overlong,  # type: ignore[arg-type]
     )
     if fitting.overlong:
-        note(TEXT[config.lang]["overlong"].format(count=fitting.overlong, most=most))
+        note(TEXT[display_lang()]["overlong"].format(count=fitting.overlong, most=most))
     return fitting.examples
 
 
@@ -167,7 +169,7 @@ def _summary(opened: Opened, config: Config, task: Task, evaluation: Evaluation)
         "step": opened.step,
         "model": config.model.path,
         "task": task.name,
-        "lang": config.lang,
+        "lang": config.data.lang,
         "prompts": len(evaluation.greedy),
         "samples": len(evaluation.sampled[0]),
         "temperature": opened.actor.sampling.temperature,
@@ -176,7 +178,7 @@ def _summary(opened: Opened, config: Config, task: Task, evaluation: Evaluation)
 
 
 def _show(console: Console, opened: Opened, config: Config, task: Task, evaluation: Evaluation) -> None:
-    text, found = TEXT[config.lang], evaluation.figures()
+    text, found = TEXT[display_lang()], evaluation.figures()
     samples = len(evaluation.sampled[0])
     where = opened.where + ("" if opened.step is None else text["step"].format(step=opened.step))
     title = text["title"].format(

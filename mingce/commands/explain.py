@@ -7,7 +7,6 @@ nothing given, the worked example. torch is loaded for a scored pair only.
 from __future__ import annotations
 
 import math
-import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ from mingce.explain.example import Rollout
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
 from mingce.lang import say
+from mingce.terminal import make_console, write
 
 FORMATS = ("terminal", "markdown", "json")
 PICTURES = (".png", ".svg", ".pdf")
@@ -212,7 +212,7 @@ def _write(console: Console, found: Walk, form: str, out: Path | None) -> None:
 
     text = markdown(found) if form == "markdown" else as_json(found)
     if out is None:
-        sys.stdout.write(text)
+        write(text)
         return
     try:
         out.write_text(text, encoding="utf-8")
@@ -240,4 +240,4 @@ def _wrote(path: Path, lang: str) -> None:
 
 def _tell(sentence: str, style: str = "") -> None:
     """On stderr, so that JSON and Markdown can be piped on."""
-    Console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)
+    make_console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)

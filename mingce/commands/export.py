@@ -13,7 +13,9 @@ from mingce.commands.opening import open_policy
 from mingce.commands.targets import Step
 from mingce.engine.local import parameter_count
 from mingce.errors import RunError, SettingError
+from mingce.lang import display_lang
 from mingce.models.loading import save_model
+from mingce.terminal import make_console
 
 CRITIC = "critic"
 
@@ -41,7 +43,7 @@ def run(
     """
     if out.exists():
         raise RunError(f"{out} is already there; choose another --out.")
-    notes = Console(stderr=True)
+    notes = make_console(stderr=True)
     opened = open_policy(where, step=step, critic=critic, note=lambda s: notes.print(Text(s, style="yellow")))
     if adapter and not opened.config.model.lora.rank:
         raise SettingError(f"{where} has no LoRA adapters, for all its weights were trained; leave --adapter out.")
@@ -58,7 +60,7 @@ def run(
             _readable_by_others(beside)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
-    text = TEXT[opened.config.lang]
+    text = TEXT[display_lang()]
     facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": parameter_count(opened.actor.size)}
     said = [text["adapter" if adapter else "policy"].format(**facts, out=out)]
     if opened.critic is not None:

@@ -72,7 +72,7 @@ TEXT = {
 def self_test(lang: str, model: str) -> Iterator[Finding]:
     """A model loads, PPO steps run, sampler and trainer agree, GAE has its twin's numbers, a checkpoint reads back."""
     text = TEXT[lang]
-    config = read_config(None, [*SMALL, f"lang={lang}"])
+    config = read_config(None, [*SMALL, f"data.lang={lang}"])
     config.model.path = model
     try:
         roles = build_roles(config)

@@ -12,6 +12,7 @@ from mingce.engine.cluster import PATIENCE, ray_package
 from mingce.engine.rank import Facts, Mistake, Rank
 from mingce.engine.shares import Place
 from mingce.errors import ClusterError, MingceError, RankFault
+from mingce.lang import display_lang
 
 
 class Group:
@@ -47,7 +48,7 @@ class Group:
                 scheduling_strategy=ray.util.scheduling_strategies.PlacementGroupSchedulingStrategy(
                     self.placement, rank
                 ),
-            ).remote(as_values(self.config), Place(rank, self.ranks), self.roles)
+            ).remote(as_values(self.config), Place(rank, self.ranks), self.roles, display_lang())
             for rank in range(self.ranks)
         ]
         here = Rank.versions()

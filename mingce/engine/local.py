@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerBase
 from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config
 from mingce.errors import DataError, RankFault
-from mingce.lang import say
+from mingce.lang import display_lang, say
 from mingce.memory import keep_freed_memory
 from mingce.models.loading import load_causal_lm, load_tokenizer
 from mingce.models.lora import LoraSettings
@@ -108,7 +108,9 @@ def fitting_prompts(
     if cut + held_out_cut:
         count, most, kept = cut + held_out_cut, config.data.max_prompt_tokens, config.data.overlong == "cut"
         zh = f"{count} 个提示超过 {most} 个 token，已{'截短' if kept else '去掉'}"
-        note(say(config.lang, zh, f"{count} prompts of more than {most} tokens were {'cut' if kept else 'left out'}"))
+        note(
+            say(display_lang(), zh, f"{count} prompts of more than {most} tokens were {'cut' if kept else 'left out'}")
+        )
     return train, held_out
 
 
@@ -144,7 +146,7 @@ def task_of(config: Config) -> tuple[Task, bool]:
     files = data.train or ([config.task] if Path(config.task).suffix in READERS else [])
     task = load_task(
         files or config.task,
-        lang=config.lang,
+        lang=data.lang,
         seed=0,  # what is held out does not depend on the run's seed
         held_out=data.held_out or None,
         function=reward.function if files else None,

@@ -32,6 +32,7 @@ from mingce.engine.sharded_learner import ShardedLearner
 from mingce.engine.sharding import copy_weights, reshards, shard
 from mingce.engine.shares import Place, Share
 from mingce.errors import MingceError
+from mingce.lang import choose_lang
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
 from mingce.models.sampling import Generation, Sampling
@@ -66,7 +67,8 @@ class Facts:
 class Rank:
     """A process. Methods that gather weights are called on all ranks of a group at once."""
 
-    def __init__(self, settings: dict[str, Any], place: Place, roles: Sequence[str]):
+    def __init__(self, settings: dict[str, Any], place: Place, roles: Sequence[str], lang: str):
+        choose_lang(lang)
         self.config, self.place, self.roles = config_of(settings), place, tuple(roles)
         self.config.threads = self.config.threads or self.config.ray.cpus
         torch.set_num_threads(self.config.threads)

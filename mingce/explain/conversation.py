@@ -21,7 +21,7 @@ from mingce.explain.example import Rollout
 from mingce.explain.request import Request, read_request
 from mingce.explain.retrieval import ACCEPTED, Index
 from mingce.explain.topics import TOPICS
-from mingce.lang import say
+from mingce.lang import display_lang, say
 
 COMMANDS = ("/help", "/topics", "/example", "/level", "/lang")
 OFFERED, NEAR = 3, 0.15
@@ -79,7 +79,7 @@ class Conversation:
         token: int | None = None,
     ):
         self.rollout = example.worked() if rollout is None else rollout
-        self.fixed_lang, self.lang = lang, lang or "zh"
+        self.fixed_lang, self.lang = lang, lang or display_lang()
         self.level, self.token = level, token
         self.topic: str | None = None
         self.told = level  # the level of the last answer

@@ -53,7 +53,7 @@ def scored(
     run = find_run(where, step)
     if run is not None and step is None:
         step = checkpoints.best_step(run)
-    opened = open_policy(where, step=step, overrides=[*overrides, *([] if run else [f"lang={lang}"])])
+    opened = open_policy(where, step=step, overrides=overrides)
     config, notes = opened.config, [_whose(opened, lang)]
     if config.estimator in GROUP:
         raise SettingError(

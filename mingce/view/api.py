@@ -71,7 +71,7 @@ class Api:
             "last_score": scores[-1] if scores else None,
             "spark": [scores[k] for k in thinned(len(scores), SPARK)],
             "estimator": config.get("estimator"),
-            "lang": config.get("lang"),
+            "lang": _task_lang(config),
             "updated": source.updated(),
         }
 
@@ -226,3 +226,9 @@ def plain(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return [plain(one) for one in value]
     return str(value)
+
+
+def _task_lang(config: Mapping[str, Any]) -> Any:
+    """The language of a run's task, which runs made before have as `lang`."""
+    data = config.get("data")
+    return (data.get("lang") if isinstance(data, Mapping) else None) or config.get("lang")

@@ -1,0 +1,71 @@
+"""Where text meets a terminal: whatever a file's name, a prompt or an error says, it cannot command the terminal.
+
+Consoles made here show control characters and marks that turn the direction of writing as escapes, and so does
+`shown` for what is written without one. Streams take any character: what an encoding lacks is written as an escape.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import re
+import sys
+from collections.abc import Iterable
+
+from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
+from rich.measure import Measurement
+from rich.segment import Segment
+
+_CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
+
+
+def shown(text: str) -> str:
+    r"""The text with what a terminal would obey written as `\x1b` or `\u202e`; JSON stays the same JSON."""
+    return _CONTROL.sub(lambda found: _escape(ord(found[0])), text)
+
+
+def _escape(code: int) -> str:
+    return f"\\x{code:02x}" if code < 0x20 else f"\\u{code:04x}"
+
+
+def make_console(stderr: bool = False) -> Console:
+    """A console on standard output, or on standard error."""
+    console = Console(stderr=stderr)
+    console.push_render_hook(_Shown())
+    return console
+
+
+def write(text: str) -> None:
+    """Puts the text on standard output as it is, but for what a terminal would obey."""
+    sys.stdout.write(shown(text))
+
+
+def take_any_character() -> None:
+    """What the encoding of a stream lacks is written as an escape instead of ending the command."""
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):
+            with contextlib.suppress(ValueError, OSError):  # closed
+                stream.reconfigure(errors="backslashreplace")
+
+
+class _Shown(RenderHook):
+    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
+        return [_Escaped(renderable) for renderable in renderables]
+
+
+class _Escaped:
+    """What something renders to, with control characters in its text as escapes; rich's own codes stay."""
+
+    def __init__(self, renderable: ConsoleRenderable):
+        self.renderable = renderable
+
+    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
+        yield from _escaped(console.render(self.renderable, options))
+
+    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
+        return Measurement.get(console, options, self.renderable)
+
+
+def _escaped(segments: Iterable[Segment]) -> Iterable[Segment]:
+    for segment in segments:
+        yield segment if segment.control else Segment(shown(segment.text), segment.style)
