@@ -8,13 +8,16 @@ DEV    := $(VENV)/.installed-dev
 PEERS  := .venv-peers
 WEB    := mingce/view/web
 
-.PHONY: demo test test-slow check bench docs images format web web-fresh browser clean
+.PHONY: demo test test-cpus test-slow check bench docs images format web web-fresh browser clean
 
 demo: $(READY)            ## PPO on the embedded task: sampled accuracy from under a half to over 95 % in a minute or two
 	$(BIN)/mingce train
 
 test: $(DEV) browser      ## every test
 	$(BIN)/python -m pytest -n 2 --dist loadgroup
+
+test-cpus: $(DEV)         ## the tests that compute, as other processors would run them; a few minutes
+	$(BIN)/python scripts/test_cpus.py
 
 test-slow: $(DEV)         ## the tests that take minutes or need a large model
 	$(PIP) install gguf

@@ -1,6 +1,6 @@
 """Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared.
 
-The display language is Chinese unless a test chooses, whatever the machine's locale is.
+`make test-cpus` tries two threads. The display language is Chinese unless a test chooses, whatever the machine's locale is.
 """
 
 from __future__ import annotations
@@ -12,8 +12,12 @@ import pytest
 import torch
 from hypothesis import settings
 
+from mingce import half
+from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
+
 os.environ["MINGCE_LANG"] = "zh"
-torch.set_num_threads(1)
+torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
+half.works("bfloat16")  # sets what it needs here, which must be before the first product of the process
 settings.register_profile("mingce", max_examples=200, deadline=None, derandomize=True)
 settings.load_profile("mingce")
 

@@ -1,7 +1,7 @@
 """The packed trunk has transformers' hidden states and gradients, and leaves alone what it does not compute.
 
 Everything is compared with transformers' own pass in float64, and the float32 pass of transformers is the measure of
-how far a right computation may be from it.
+how far a right computation may be from it: root mean squares, for the largest of a few errors is a matter of luck.
 """
 
 from __future__ import annotations
@@ -32,6 +32,9 @@ SHAPES: dict[str, dict[str, Any]] = {
     "qwen2": {"num_key_value_heads": 2},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
 }
+
+ALLOWED = 3
+"""How many times as far from float64 as transformers' float32 pass ours may be, on any processor."""
 
 
 def build(name: str, **more: object) -> Any:
@@ -73,11 +76,14 @@ def assert_same(model: Any, ids: Tensor, wanted: Tensor) -> None:
     usual, usual_grads = states_and_gradients(plain, model, weights)
     ours, grads = states_and_gradients(lambda one: hidden_states(one, ids, wanted), model, weights)
     assert grads.keys() == exact_grads.keys()
-    pairs = [("states", exact, usual, ours)]
-    pairs += [(name, exact_grads[name], usual_grads[name], grads[name]) for name in grads]
-    for name, right, theirs, own in pairs:
-        far, allowed = ((one - right).abs().max() / right.abs().max() for one in (own, theirs))
-        assert far <= 5 * allowed + 3e-6, f"{name}: {far:.1e} from float64, transformers {allowed:.1e}"
+    pairs = [(exact, usual, ours), *((exact_grads[name], usual_grads[name], grads[name]) for name in grads)]
+    far = torch.tensor(
+        [[float((one - right).norm() / right.norm()) for one in (own, theirs)] for right, theirs, own in pairs]
+    )
+    own, theirs = far.square().mean(0).sqrt().tolist()
+    assert own <= ALLOWED * theirs, f"{own:.1e} from float64, transformers {theirs:.1e}"
+    for name, (one, other) in zip(("states", *grads), far.tolist(), strict=True):  # in one tensor either may be lucky
+        assert one <= 3 * ALLOWED * max(other, theirs), f"{name}: {one:.1e} from float64, transformers {other:.1e}"
 
 
 @pytest.mark.parametrize("name", SHAPES)

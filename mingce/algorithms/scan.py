@@ -1,7 +1,7 @@
 """The recursions that run backwards along a row, compiled: one pass over the tokens that steps over the masked slots.
 
 y_t = x_t + d·y_{t+1} cannot be written as elementwise tensor arithmetic, and a Python loop over T is two orders of
-magnitude slower than the memory it reads. numba compiles the plain loops below on first use (about a second a process).
+magnitude slower than the memory it reads. numba compiles the plain loops below on first use and keeps what it made.
 They run on the CPU for tensors of any device: [B, T] numbers are few beside the model's own.
 
 Rows are taken two at a time, because a row's next step must wait for its last one and two rows need not wait for each
@@ -12,17 +12,16 @@ indices otherwise, which costs a third of the time.
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from mingce.compiled import EXACT, FUSED, compiler
+
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
-_Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-_compiled: _Compiler = njit(nogil=True)
-_fused: _Compiler = njit(nogil=True, fastmath={"contract"})  # x + d·y in one instruction and one rounding
+_compiled = compiler(EXACT)
+_fused = compiler(FUSED)
 
 
 @_fused

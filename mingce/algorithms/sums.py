@@ -5,17 +5,13 @@ By torch's operations the same goes through memory eight times. On the CPU for t
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
-_compiled: Callable[[Callable[..., Any]], Callable[..., Any]] = njit(
-    nogil=True, cache=True, fastmath={"reassoc", "contract"}, error_model="numpy"
-)
+from mingce.compiled import REORDERED, compiler
+
+_compiled = compiler(REORDERED)
 
 
 def count_mean_squares(values: Tensor, mask: Tensor) -> tuple[int, float, float]:

@@ -41,6 +41,12 @@ PRECISION = Fault(
     ("至少 lm_head 之后用 float32。", "Use float32 from the output layer on."),
     "https://github.com/OpenRLHF/OpenRLHF/pull/634",
 )  # fmt: skip
+NO_PRECISION = Fault(
+    "replay-no-16-bit-pass", "note", (),
+    ("这个 CPU 不能计算 bfloat16，因此没有与 16 位前向比较；相差可能只是精度所致。",
+     "This CPU cannot compute bfloat16, so the comparison with a 16-bit pass was skipped; a gap may be one of precision only."),
+    "column = model(prompt, response)",
+)  # fmt: skip
 TEMPERATURE = Fault(
     "replay-temperature", "bug", (2,),
     ("{column} 是按温度 {found:g} 算的，而采样温度是 {wanted:g}。",
@@ -164,6 +170,8 @@ def replay(
     if reference is not None and e.has("ref_log_probs"):
         watch(str(reference))
         findings += _reference(e, chosen, policy, Rescorer(reference, chosen, e.settings, dtype, device))
+    if policy.skipped:
+        findings.append(Finding(NO_PRECISION, "old_log_probs", {}))
     if critic is not None and e.has("values"):
         watch(str(critic))
         findings += _values(e, chosen, ValueScorer(critic, chosen, e.settings, dtype, device).values)

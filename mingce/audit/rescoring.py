@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
+from mingce import half
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.errors import ColumnError, ModelError
 
@@ -101,8 +102,9 @@ class Rescorer:
     """A causal language model and the rows it scores."""
 
     def __init__(self, name: str | Path, chosen: Rescored, settings: Mapping[str, Any], dtype: str, device: str):
-        from mingce.models.loading import load_causal_lm
+        from mingce.models.loading import choose_device, load_causal_lm
 
+        self.rough = choose_device(device).type != "cpu" or half.works("bfloat16")  # before the first product
         self.name, self.chosen, self.dtype, self.device = name, chosen, dtype, device
         self.model = load_causal_lm(name, dtype=dtype, device=device)
         chosen.check(_vocabulary(self.model), name)
@@ -110,6 +112,7 @@ class Rescorer:
         self.temperature = float(given) if isinstance(given, int | float) and given > 0 else 1.0
         pad = settings.get("pad_id")
         self.pad_id = int(pad) if isinstance(pad, int) and 0 <= pad < _vocabulary(self.model) else 0
+        self.skipped = False
         self._right: Floats | None = None
         self._noise: float | None = None
 
@@ -124,7 +127,13 @@ class Rescorer:
         return self._scored(self.model, self.chosen.fewer(), temperature)
 
     def noise(self) -> float:
-        """Mean gap between this pass and the same in bfloat16: what low precision does to this model here."""
+        """Mean gap between this pass and the same in bfloat16: what low precision does to this model here.
+
+        0 where this machine cannot compute it; `skipped` says so.
+        """
+        if not self.rough:
+            self.skipped = True
+            return 0.0
         if self._noise is None:
             from mingce.models.loading import load_causal_lm
 

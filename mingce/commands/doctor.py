@@ -46,6 +46,9 @@ TEXT = {
         "disk_size": "{path} 有 {free:.1f} GB 可用",
         "scarce_disk": "剩余空间少于 1 GB；清理磁盘，或用 root=DIR 把运行放到别处。",
         "no_gpu": "无，用 CPU",
+        "half": "可用",
+        "half_with": "可用，需 {setting}（mingce 会自动设置）",
+        "no_half": "这个 CPU 不能计算；用 model.dtype=float32",
         "allocator": "内存分配器",
         "tuned": "glibc，已设为保留释放的内存",
         "untuned": "不是 glibc，未调整；CPU 上的训练可能慢一些",
@@ -71,6 +74,9 @@ TEXT = {
         "disk_size": "{free:.1f} GB free at {path}",
         "scarce_disk": "Less than 1 GB is left; free space, or put runs elsewhere with root=DIR.",
         "no_gpu": "none, the CPU is used",
+        "half": "works",
+        "half_with": "works with {setting}, which mingce sets",
+        "no_half": "this CPU cannot; use model.dtype=float32",
         "allocator": "allocator",
         "tuned": "glibc, set to keep freed memory",
         "untuned": "not glibc, not tuned; training on the CPU may be slower",
@@ -129,9 +135,23 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
     threads = torch.get_num_threads()
     used = text["cores"].format(cores=cores, threads=threads)
     yield Finding("CPU", used, threads <= cores, text["threads"].format(cores=cores), essential=False)
+    yield from _half_precision(text)
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
     named = ", ".join(f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB)" for gpu in gpus)
     yield Finding("GPU", named or text["no_gpu"], True if gpus else None)
+
+
+def _half_precision(text: dict[str, str]) -> Iterator[Finding]:
+    """Whether products in 16 bits run on this processor, and with what setting."""
+    from mingce import half
+
+    for dtype in half.DTYPES:
+        if not half.works(dtype):
+            yield Finding(dtype, text["no_half"], None)
+            continue
+        setting = half.support().setting
+        needed = text["half_with"].format(setting=f"{half.VARIABLE}={setting}")
+        yield Finding(dtype, needed if setting else text["half"])
 
 
 def packages(text: dict[str, str]) -> Iterator[Finding]:

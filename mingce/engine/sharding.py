@@ -30,7 +30,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 from mingce.config import RayConfig
-from mingce.models.loading import backbone
+from mingce.models.loading import backbone, usable
 from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plain_head
 from mingce.models.lora import base_causal_lm
 from mingce.models.trunk import fits, pack_layers
@@ -48,7 +48,9 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     if not isinstance(model, ValueModel):
         plain = has_plain_head(model)  # found by trying, which needs weights that are whole
         setattr(model, SHARDED_METHOD, MethodType(gathered_log_probs, model))
-    dtype = None if config.mixed_precision == "none" else getattr(torch, config.mixed_precision)
+    dtype = None
+    if config.mixed_precision != "none":
+        dtype = usable(getattr(torch, config.mixed_precision), torch.device(mesh.device_type))
     trunk = model.backbone if isinstance(model, ValueModel) else backbone(model)
     if plain and dtype is None and not config.activation_checkpointing and fits(trunk):
         pack_layers(trunk)

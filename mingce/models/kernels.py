@@ -7,18 +7,17 @@ Every loop goes through memory once and becomes vector instructions. States stan
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 from llvmlite import ir  # type: ignore[import-untyped]
-from numba import njit, types
+from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-_Compiler = Callable[[Callable[..., Any]], Callable[..., Any]]
-compiled: _Compiler = njit(nogil=True, fastmath=True, cache=True, error_model="numpy")
-_inlined: _Compiler = njit(nogil=True, fastmath=True, error_model="numpy", inline="always")
+from mingce.compiled import FINITE, compiler
+
+compiled = compiler(FINITE)
+_inlined = compiler(FINITE, inlined=True)
 
 _LOG2_E = np.float32(1 / math.log(2))
 _E0, _E1, _E2, _E3, _E4, _E5 = (  # 2^f ≈ 1 + f·(E0 + f·(E1 + …)) for 0 ≤ f < 1: Chebyshev's fit of (2^f − 1)/f

@@ -22,6 +22,7 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
+from mingce import half
 from mingce.errors import ModelError
 from mingce.models import hub, smollm2
 from mingce.models.guarded import guarded
@@ -156,4 +157,11 @@ def _choose_dtype(dtype: str, device: torch.device) -> torch.dtype | str:
     chosen = getattr(torch, dtype, None)
     if not (isinstance(chosen, torch.dtype) and chosen.is_floating_point):
         raise ModelError(f"'{dtype}' is not a dtype for a model; use auto, float32, bfloat16 or float16.")
-    return chosen
+    return usable(chosen, device)
+
+
+def usable(dtype: torch.dtype, device: torch.device) -> torch.dtype:
+    """The dtype, once it is known that products in it do not kill the process."""
+    if device.type == "cpu" and (name := str(dtype).removeprefix("torch.")) in half.DTYPES:
+        half.enable(name)
+    return dtype

