@@ -68,10 +68,11 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	@touch $@
 
 browser:                  ## chromium for the tests of the web page, with Chinese fonts, where apt-get can install them
-	@command -v chromium >/dev/null && ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
-	  { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null && \
-	    { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null; } || \
-	  echo "To test the web page too, install chromium and Noto CJK fonts (Debian: sudo apt-get install chromium fonts-noto-cjk)."
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && \
+	  ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null || \
+	  echo "To test the web page too, install chromium and fonts-noto-cjk (as root: make browser)."
 
 clean:                    ## away with the environments and all caches
 	rm -rf $(VENV) $(PEERS) $(LOWEST) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
