@@ -152,7 +152,8 @@ class Draft:
             if isinstance(entry, int | float):
                 return float(entry)
         elif not isinstance(entry, float):
-            return entry if isinstance(entry, str | int) else None
+            if not isinstance(entry, int) or abs(entry) < 2**63:
+                return entry if isinstance(entry, str | int) else None
         elif math.isfinite(entry):
             return int(entry) if entry == int(entry) else entry
         raise ColumnError(f"{self.where}: '{name}' cannot be {short(entry)} (row {row}).", column=name, row=row)
@@ -167,6 +168,7 @@ class Draft:
                 isinstance(value, kinds)
                 and type(value) is not bool
                 and not (type(value) is float and value - value != 0)
+                and not (type(value) is int and abs(value) >= 2**63)
             ):
                 self.settings[name] = value
             elif strict:

@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mingce.errors import DataError, MingceError
-from mingce.importers.limits import Refused, allow_shape, short
+from mingce.importers.limits import ALLOWED, Refused, allow_shape, short
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
 
 RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
@@ -117,7 +117,13 @@ def plain(value: Any, where: str, name: str) -> Any:
 def _rebuild(storage: Any, offset: Any, size: Any, stride: Any, *_rest: Any) -> View:
     if not isinstance(storage, Storage):
         raise DataError("a tensor has no storage")
-    return View(storage, offset, tuple(size), tuple(stride), storage.dtype)
+    return View(storage, offset, _size(size), _size(stride), storage.dtype)
+
+
+def _size(size: Any = ()) -> tuple[Any, ...]:
+    if not isinstance(size, list | tuple) or len(size) > 32:
+        raise DataError("a tensor has a shape that is no list of a few numbers")
+    return tuple(size)
 
 
 def dtype_name(dtype: Any) -> str:
@@ -135,7 +141,7 @@ def _consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
             raise DataError(f"column '{short(key)}' is stored in a way that is not read")
         base = storage.storage
         whole = Storage(dtype, 0, partial(_from, base, start))
-        found[key] = View(whole, 0, tuple(shape), None, dtype)
+        found[key] = View(whole, 0, _size(shape), None, dtype)
     return found
 
 
@@ -148,8 +154,9 @@ def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> ArrayShell:
 
 
 def _filled(shell: ArrayShell, shape: Any, dtype: Any, fortran: Any, data: Any) -> ArrayShell:
-    shape = tuple(shape)
+    shape = _size(shape)
     cells = allow_shape("the pickle", "array", shape)
+    ALLOWED.take("the pickle", "array", 8 * cells)
     if dtype.code.startswith("O"):
         if not isinstance(data, list) or len(data) != cells:
             raise DataError("an array of objects has another number of entries than it declares")
@@ -170,6 +177,7 @@ def _scalar(dtype: Any, data: Any) -> Any:
 def _latin(text: Any, coding: Any = "latin1") -> bytes:
     if coding != "latin1" or not isinstance(text, str):
         raise DataError(f"bytes are written as {short(coding)}")
+    ALLOWED.take("the pickle", "bytes", len(text))
     return text.encode("latin1")
 
 
@@ -191,7 +199,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _rebuild,
     "torch._utils._rebuild_tensor": _rebuild,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "torch.Size": lambda size=(): tuple(size),
+    "torch.Size": _size,
     "torch.device": _device,
     "tensordict._reductions._make_td": _tensordict,
     "tensordict._reductions._rebuild_tensordict_files_consolidated": _consolidated,
@@ -253,7 +261,12 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def _newobj(self) -> None:
         args = self.stack.pop()
-        self.stack[-1] = Record(self._name(self.stack[-1]), tuple(args))
+        self.stack[-1] = self._record(self._name(self.stack[-1]), args)
+
+    def _record(self, name: str, args: Any) -> Record:
+        if not isinstance(args, tuple):
+            raise DataError("it makes an object of what is no tuple")
+        return Record(name, args)
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -295,13 +308,15 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def _made(self, called: Any, args: Any) -> Any:
         name = self._name(called)
+        if not isinstance(args, tuple) or len(args) > 32:
+            raise DataError("it calls with more than a few parts")
         if name in _CALLS:
             return _CALLS[name](*args)
         if name == _NESTED:
             return self._load(*args)
         if name in _VALUES:
             raise Refused(f"{self.where} wants to call {name!r}, so it was not opened; {RESAVE}.")
-        return Record(name, tuple(args))
+        return self._record(name, args)
 
     def _load(self, data: Any) -> Any:
         """A storage that torch saved into the pickle: a file of its own, in which there is no further one."""

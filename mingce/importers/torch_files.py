@@ -98,7 +98,7 @@ def read_torch_zip(archive: zipfile.ZipFile, where: str) -> Any:
     def storage(pid: Any) -> Storage:
         _, kind, key, _place, size = pid[:5]
         dtype = STORAGES[_storage_name(kind)]
-        name = f"{prefix}data/{key}"
+        name = f"{prefix}data/{short(key)}"
         if name not in names:
             raise DataError(f"the data of a tensor ({name[:80]}) is missing")
         if type(size) is not int or archive.getinfo(name).file_size != size * item_size(dtype):
