@@ -96,6 +96,7 @@ class _Reader:
         self._process: subprocess.Popen[bytes] | None = None
         self._connection: socket.socket | None = None
         self._state: tuple[int, float] | None = None
+        self.seconds = 0.0  # of computing that the last request took
 
     def ask(self, request: dict[str, Any], number: int) -> int:
         """How the work on the request ended: 0, an exit code, or a negative signal. `number` is the file it fills."""
@@ -116,7 +117,9 @@ class _Reader:
             finally:
                 if not answer.endswith(b"\n"):  # it died, or the person pressed Ctrl-C
                     self.stop()
-            return int(json.loads(answer)["code"]) if answer else -int(signal.SIGKILL)
+            outcome = json.loads(answer) if answer else {"code": -int(signal.SIGKILL), "seconds": 0.0}
+            self.seconds = float(outcome["seconds"])
+            return int(outcome["code"])
 
     def _start(self, state: tuple[int, float]) -> None:
         self.stop()
