@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import json
 import zipfile
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from mingce.errors import DataError
-from mingce.importers.limits import MAX_TEXT, allow_shape
+from mingce.importers.limits import ALLOWED, MAX_HEADER, Refused, allow_columns, allow_shape, short
 from mingce.importers.numbers import DTYPES, from_array, from_bytes
 from mingce.importers.torch_files import read_member
 
@@ -23,10 +24,11 @@ _SAFE = {
 
 def read_npz(archive: zipfile.ZipFile, where: str) -> dict[str, Any]:
     """The arrays of an npz archive; a string array is a list of texts, one of zero dimensions a text."""
+    names = [name for name in archive.namelist() if name.endswith(".npy")]
+    allow_columns(where, len(names))
     return {
         name.removesuffix(".npy"): _npy(read_member(archive, name, where), where, name.removesuffix(".npy"))
-        for name in archive.namelist()
-        if name.endswith(".npy")
+        for name in names
     }
 
 
@@ -54,10 +56,13 @@ def _npy(data: bytes, where: str, name: str) -> Any:
     body = memoryview(data)[start + length :]
     if (kind.itemsize == 0 and cells) or len(body) != cells * kind.itemsize:
         raise DataError(
-            f"{where}: '{name}' declares the shape {list(shape)} but has {len(body):,} bytes; write it again."
+            f"{where}: '{name}' declares the shape {short(shape)} but has {len(body):,} bytes; write it again."
         )
     if kind.itemsize == 0:
         return []
+    ALLOWED.take(
+        where, name, cells * (64 + kind.itemsize if kind.kind == "U" else 8)
+    )  # a text of Python's is an object
     array = np.frombuffer(body, dtype=kind).reshape(shape, order="F" if fortran else "C")
     if kind.kind == "U":
         try:
@@ -72,7 +77,7 @@ def read_safetensors(path: Path, size: int) -> tuple[dict[str, Any], dict[str, s
     where = str(path)
     with path.open("rb") as file:
         length = int.from_bytes(file.read(8), "little")
-        if length > min(size - 8, 100 * MAX_TEXT):
+        if length > min(size - 8, MAX_HEADER):
             raise DataError(f"{where} declares a header of {length:,} bytes in a file of {size:,}; write it again.")
         try:
             header = json.loads(file.read(length))
@@ -82,20 +87,34 @@ def read_safetensors(path: Path, size: int) -> tuple[dict[str, Any], dict[str, s
     if not isinstance(header, dict):
         raise DataError(f"{where} has a header that is not an object; write it again.")
     facts = header.pop("__metadata__", {})
-    columns = {}
-    for name, entry in header.items():
-        try:
-            dtype, shape, (begin, end) = _SAFE.get(entry["dtype"], ""), entry["shape"], entry["data_offsets"]
-            fits = 0 <= begin <= end <= len(body) and isinstance(shape, list)
-        except (TypeError, LookupError, ValueError) as error:
-            raise DataError(f"{where}: the header of '{name[:80]}' is damaged; write it again.") from error
-        if dtype not in DTYPES:
-            raise DataError(f"{where}: '{name[:80]}' is stored as {str(entry['dtype'])[:20]}; save it as float32.")
-        cells = allow_shape(where, name, shape)
-        if not fits or type(begin) is not int or type(end) is not int:
-            raise DataError(f"{where}: '{name[:80]}' lies outside of the file, which is damaged or cut short.")
-        if end - begin != cells * np.dtype(DTYPES[dtype]).itemsize:
-            raise DataError(f"{where}: '{name[:80]}' declares the shape {shape} but has {end - begin} bytes.")
-        columns[name] = from_bytes(memoryview(body)[begin:end], dtype, shape, where=where, name=name)
+    columns = {
+        name: from_bytes(memoryview(body)[begin:end], dtype, shape, where=where, name=name)
+        for name, (dtype, shape, begin, end) in _tensors(header, len(body), where).items()
+    }
     texts = facts.items() if isinstance(facts, dict) else ()
     return columns, {str(key): value for key, value in texts if isinstance(value, str)}
+
+
+def _tensors(header: dict[str, Any], size: int, where: str) -> dict[str, tuple[str, list[int], int, int]]:
+    """Name → dtype, shape, begin and end of every tensor; each has bytes of its own in a body of that size."""
+    allow_columns(where, len(header))
+    found: dict[str, tuple[str, list[int], int, int]] = {}
+    for name, entry in header.items():
+        said = f"{where}: '{short(name)}'"
+        try:
+            dtype, shape, (begin, end) = _SAFE.get(entry["dtype"], ""), entry["shape"], entry["data_offsets"]
+            fits = 0 <= begin <= end <= size and isinstance(shape, list)
+        except (TypeError, LookupError, ValueError) as error:
+            raise DataError(f"{said} has a damaged header; write it again.") from error
+        if dtype not in DTYPES:
+            raise DataError(f"{said} is stored as {short(entry['dtype'])}; save it as float32.")
+        if not fits or type(begin) is not int or type(end) is not int:
+            raise DataError(f"{said} lies outside of the file, which is damaged or cut short.")
+        if end - begin != allow_shape(where, name, shape) * np.dtype(DTYPES[dtype]).itemsize:
+            raise DataError(f"{said} declares the shape {short(shape)} but has {end - begin} bytes.")
+        found[name] = (dtype, shape, begin, end)
+    spans = sorted((begin, end, name) for name, (_, _, begin, end) in found.items() if begin < end)
+    for (_, end, one), (begin, _, other) in itertools.pairwise(spans):
+        if begin < end:
+            raise Refused(f"{where}: '{short(one)}' and '{short(other)}' share the same bytes; write each by itself.")
+    return found

@@ -13,7 +13,7 @@ import numpy as np
 from mingce.audit.dump import Dump
 from mingce.errors import ColumnError, DataError, SettingError
 from mingce.importers.aliases import KINDS, KL_ESTIMATORS, SCALARS, SETTINGS
-from mingce.importers.limits import MAX_BYTES, Refused
+from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
 from mingce.importers.pickles import plain
 
@@ -114,6 +114,7 @@ class Draft:
                 f"{self.where}: '{name}' has shape {list(laid.array.shape)}, not [rows, tokens].",
                 column=name,
             )
+        ALLOWED.take(self.where, name, laid.array.nbytes)
         self.columns[name] = laid
 
     def put_row(self, name: str, value: Any, count: int | None = None) -> None:
@@ -151,10 +152,11 @@ class Draft:
             if isinstance(entry, int | float):
                 return float(entry)
         elif not isinstance(entry, float):
-            return entry if isinstance(entry, str | int) else None
+            if not isinstance(entry, int) or abs(entry) < 2**63:
+                return entry if isinstance(entry, str | int) else None
         elif math.isfinite(entry):
             return int(entry) if entry == int(entry) else entry
-        raise ColumnError(f"{self.where}: '{name}' cannot be {str(entry)[:60]} (row {row}).", column=name, row=row)
+        raise ColumnError(f"{self.where}: '{name}' cannot be {short(entry)} (row {row}).", column=name, row=row)
 
     def put_settings(self, given: Any, strict: bool = False) -> None:
         """Settings under any of their names; one of a wrong type is left out, or an error if `strict`."""
@@ -166,10 +168,11 @@ class Draft:
                 isinstance(value, kinds)
                 and type(value) is not bool
                 and not (type(value) is float and value - value != 0)
+                and not (type(value) is int and abs(value) >= 2**63)
             ):
                 self.settings[name] = value
             elif strict:
-                raise SettingError(f"the setting {name} cannot be {str(value)[:60]!r}.")
+                raise SettingError(f"the setting {name} cannot be {short(value)}.")
         estimator = self.settings.get("kl_estimator")
         if isinstance(estimator, str):
             self.settings["kl_estimator"] = KL_ESTIMATORS.get(estimator, estimator)
@@ -280,7 +283,7 @@ def unpadded(ids: Laid, mask: Array | None, where: str) -> tuple[list[list[int]]
 
 def from_json(value: Any) -> Any:
     """A text that holds JSON, read; npz, safetensors and Parquet have nothing else to keep settings in."""
-    if isinstance(value, list) and value and all(one == value[0] for one in value):
+    if isinstance(value, list) and value and all(isinstance(one, str | dict) and one == value[0] for one in value):
         value = value[0]
     if not isinstance(value, str):
         return value

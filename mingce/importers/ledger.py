@@ -9,7 +9,7 @@ from typing import Any
 
 from mingce.errors import DataError
 from mingce.importers.draft import Draft, lay
-from mingce.importers.limits import MAX_CELLS, MAX_TEXT
+from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
 
 _ROWS = {
@@ -28,8 +28,6 @@ _SETTINGS = {
     "sampling.temperature": "temperature", "sampling.top_p": "top_p", "sampling.top_k": "top_k",
     "actor.epochs": "ppo_epochs", "samples_per_prompt": "group_size", "sampling.max_new_tokens": "max_response_length",
 }  # fmt: skip
-_LAMBDAS = {"td0": 0.0, "monte_carlo": 1.0}
-_UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
 
 
 def recognises(facts: dict[str, str]) -> bool:
@@ -107,6 +105,7 @@ def read_run(directory: Path) -> Run:
             run.settings |= {"kl_target": kl.get("target"), "kl_horizon": kl.get("horizon")}
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
+        file_size(metrics)
         with metrics.open("rb") as file:
             while line := file.readline(MAX_TEXT):
                 try:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mingce.errors import DataError
-from mingce.importers.limits import MAX_CELLS, Refused, allow_shape
+from mingce.importers.limits import ALLOWED, MAX_CELLS, Refused, allow_shape, short
 
 Array = NDArray[Any]
 
@@ -69,7 +69,7 @@ def from_bytes(
 ) -> Numbers:
     """The array of that shape in `data`; offset and strides count elements, as in torch. Never reads past the data."""
     if dtype not in DTYPES:
-        raise DataError(f"{where}: '{name}' is stored as {dtype}, which is not read; save it as float32.")
+        raise DataError(f"{where}: '{name}' is stored as {short(dtype)}, which is not read; save it as float32.")
     shape = tuple(shape)
     cells = allow_shape(where, name, shape)
     kind = np.dtype(DTYPES[dtype])
@@ -79,13 +79,14 @@ def from_bytes(
     else:
         strides = tuple(strides)
         if len(strides) != len(shape) or not all(type(s) is int and 0 <= s <= MAX_CELLS for s in strides):
-            raise DataError(f"{where}: '{name}' has the strides {list(strides)}; the file is damaged, write it again.")
+            raise DataError(f"{where}: '{name}' has the strides {short(strides)}; the file is damaged, write it again.")
         last = sum((size - 1) * stride for size, stride in zip(shape, strides, strict=True))
     if type(offset) is not int or offset < 0 or (cells and offset + last >= there):
         raise DataError(
-            f"{where}: '{name}' declares the shape {list(shape)} over {there:,} stored numbers; "
+            f"{where}: '{name}' declares the shape {short(shape)} over {there:,} stored numbers; "
             "the file is damaged or cut short, write it again."
         )
+    ALLOWED.take(where, name, 8 * cells)
     flat = np.frombuffer(data, dtype=kind, count=there)
     if cells == 0:
         return widened(np.zeros(shape, dtype=kind), dtype)
@@ -136,6 +137,7 @@ def rectangle(rows: Sequence[Numbers], where: str, name: str, width: int | None 
         raise Refused(
             f"{where}: '{name}' would need {len(rows)} × {width} cells, more than {MAX_CELLS:,}; split the dump."
         )
+    ALLOWED.take(where, name, 8 * len(rows) * width)
     kinds = {row.array.dtype for row in rows if len(row)} or {np.dtype(np.float64)}
     kind = np.result_type(*kinds)
     filled = np.zeros((len(rows), width), dtype=kind)

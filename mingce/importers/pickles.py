@@ -18,7 +18,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from mingce.errors import DataError, MingceError
-from mingce.importers.limits import Refused, allow_shape
+from mingce.importers.limits import ALLOWED, Refused, allow_shape, short
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
 
 RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
@@ -117,7 +117,18 @@ def plain(value: Any, where: str, name: str) -> Any:
 def _rebuild(storage: Any, offset: Any, size: Any, stride: Any, *_rest: Any) -> View:
     if not isinstance(storage, Storage):
         raise DataError("a tensor has no storage")
-    return View(storage, offset, tuple(size), tuple(stride), storage.dtype)
+    return View(storage, offset, _size(size), _size(stride), storage.dtype)
+
+
+def _size(size: Any = ()) -> tuple[Any, ...]:
+    if not isinstance(size, list | tuple) or len(size) > 32:
+        raise DataError("a tensor has a shape that is no list of a few numbers")
+    return tuple(size)
+
+
+def dtype_name(dtype: Any) -> str:
+    """float32 of whatever stands for torch.float32 in a pickle."""
+    return short(dtype.name if isinstance(dtype, Named) else dtype).removeprefix("torch.")
 
 
 def _consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
@@ -125,12 +136,12 @@ def _consolidated(metadata: Any, storage: Any) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for key, leaf in metadata["leaves"].items():
         dtype, shape, start, _stop, _pad = leaf[:5]
-        dtype = str(dtype).removeprefix("torch.")
+        dtype = dtype_name(dtype)
         if dtype not in DTYPES or not isinstance(storage, View) or type(start) is not int or start < 0:
-            raise DataError(f"column '{key}' is stored in a way that is not read")
+            raise DataError(f"column '{short(key)}' is stored in a way that is not read")
         base = storage.storage
         whole = Storage(dtype, 0, partial(_from, base, start))
-        found[key] = View(whole, 0, tuple(shape), None, dtype)
+        found[key] = View(whole, 0, _size(shape), None, dtype)
     return found
 
 
@@ -143,8 +154,9 @@ def _frombuffer(buffer: Any, dtype: Any, shape: Any, order: Any) -> ArrayShell:
 
 
 def _filled(shell: ArrayShell, shape: Any, dtype: Any, fortran: Any, data: Any) -> ArrayShell:
-    shape = tuple(shape)
+    shape = _size(shape)
     cells = allow_shape("the pickle", "array", shape)
+    ALLOWED.take("the pickle", "array", 8 * cells)
     if dtype.code.startswith("O"):
         if not isinstance(data, list) or len(data) != cells:
             raise DataError("an array of objects has another number of entries than it declares")
@@ -152,7 +164,7 @@ def _filled(shell: ArrayShell, shape: Any, dtype: Any, fortran: Any, data: Any) 
         return shell
     kind = dtype.dtype
     if kind.itemsize == 0 or len(data) != cells * kind.itemsize:
-        raise DataError(f"an array of shape {list(shape)} has {len(data)} bytes")
+        raise DataError(f"an array of shape {short(shape)} has {len(data)} bytes")
     array = np.frombuffer(data, dtype=kind).reshape(shape, order="F" if fortran else "C")
     shell.value = array.tolist() if kind.kind in "US" else from_array(array, "the pickle", "array")
     return shell
@@ -163,34 +175,38 @@ def _scalar(dtype: Any, data: Any) -> Any:
 
 
 def _latin(text: Any, coding: Any = "latin1") -> bytes:
-    if coding != "latin1":
-        raise DataError(f"bytes are written as {coding!r}")
-    return bytes(text.encode("latin1"))
+    if coding != "latin1" or not isinstance(text, str):
+        raise DataError(f"bytes are written as {short(coding)}")
+    ALLOWED.take("the pickle", "bytes", len(text))
+    return text.encode("latin1")
+
+
+def _device(*parts: Any) -> str:
+    return ":".join(map(short, parts))
+
+
+def _type(code: Any, *_: Any) -> TypeShell:
+    if not isinstance(code, str) or len(code) > 20:
+        raise DataError("an array has a dtype that is not written as a short text")
+    return TypeShell(code)
 
 
 def _tensordict(_cls: Any, state: Any) -> Any:
     return state["_tensordict"]
 
 
-def _load_storage(data: Any) -> Any:
-    from mingce.importers.torch_files import read_legacy
-
-    return read_legacy(bytes(data), "the pickle")
-
-
 _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _rebuild,
     "torch._utils._rebuild_tensor": _rebuild,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
-    "torch.Size": lambda size=(): tuple(size),
-    "torch.device": lambda *parts: ":".join(map(str, parts)),
-    "torch.storage._load_from_bytes": _load_storage,
+    "torch.Size": _size,
+    "torch.device": _device,
     "tensordict._reductions._make_td": _tensordict,
     "tensordict._reductions._rebuild_tensordict_files_consolidated": _consolidated,
     "collections.OrderedDict": lambda *_: {},
     "collections.defaultdict": lambda *_: {},
     "_codecs.encode": _latin,
-    "numpy.dtype": lambda code, *_: TypeShell(str(code)),
+    "numpy.dtype": _type,
     "numpy.core.multiarray._reconstruct": lambda *_: ArrayShell(),
     "numpy._core.multiarray._reconstruct": lambda *_: ArrayShell(),
     "numpy.core.multiarray.scalar": _scalar,
@@ -199,6 +215,7 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "numpy._core.numeric._frombuffer": _frombuffer,
     "copyreg._reconstructor": lambda cls, *_: Record(cls.name),
 }
+_NESTED = "torch.storage._load_from_bytes"
 _VALUES = {"numpy.ndarray", "builtins.object", "builtins.list", "builtins.dict", "builtins.int", "builtins.float"}
 _VALUES |= {f"torch.{name}" for name in STORAGES} | {f"torch.{name}" for name in DTYPES}
 
@@ -221,13 +238,14 @@ class _Reader(_Unpickler):  # type: ignore[misc]
         op: _Unpickler.dispatch[op] for op in (getattr(pickle, n)[0] for n in _OPCODES)
     }
 
-    def __init__(self, data: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None):
+    def __init__(self, data: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None, nested: bool):
         super().__init__(data)
-        self.where, self.storage, self.source = where, storage, data
+        self.where, self.storage, self.source, self.nested = where, storage, data, nested
+        self.unpacked = 0
 
     def find_class(self, module: str, name: str) -> Named:
         full = f"{module}.{name}"
-        known = full in _CALLS or full in _VALUES or name in _CLASSES
+        known = full in _CALLS or full in _VALUES or name in _CLASSES or full == _NESTED
         if not known and module.split(".")[0] not in _PACKAGES:
             raise Refused(f"{self.where} wants to call {full!r:.100}, so it was not opened; {RESAVE}.")
         return Named(full)
@@ -243,7 +261,12 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def _newobj(self) -> None:
         args = self.stack.pop()
-        self.stack[-1] = Record(self._name(self.stack[-1]), tuple(args))
+        self.stack[-1] = self._record(self._name(self.stack[-1]), args)
+
+    def _record(self, name: str, args: Any) -> Record:
+        if not isinstance(args, tuple):
+            raise DataError("it makes an object of what is no tuple")
+        return Record(name, args)
 
     def _build(self) -> None:
         state = self.stack.pop()
@@ -285,11 +308,26 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def _made(self, called: Any, args: Any) -> Any:
         name = self._name(called)
+        if not isinstance(args, tuple) or len(args) > 32:
+            raise DataError("it calls with more than a few parts")
         if name in _CALLS:
             return _CALLS[name](*args)
+        if name == _NESTED:
+            return self._load(*args)
         if name in _VALUES:
             raise Refused(f"{self.where} wants to call {name!r}, so it was not opened; {RESAVE}.")
-        return Record(name, tuple(args))
+        return self._record(name, args)
+
+    def _load(self, data: Any) -> Any:
+        """A storage that torch saved into the pickle: a file of its own, in which there is no further one."""
+        from mingce.importers.torch_files import read_legacy
+
+        if not isinstance(data, bytes):
+            raise DataError("a storage is not made of bytes")
+        self.unpacked += len(data)
+        if self.nested or self.unpacked > len(self.source.getbuffer()):
+            raise Refused(f"{self.where} holds the same storage many times, or storages in storages; {RESAVE}.")
+        return read_legacy(data, self.where, nested=True)
 
     dispatch[pickle.REDUCE[0]] = _reduce
     dispatch[pickle.NEWOBJ[0]] = _newobj
@@ -301,14 +339,19 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
 _DAMAGE = (
     pickle.UnpicklingError, EOFError, LookupError, ValueError, TypeError, AttributeError, OverflowError, struct.error,
-    MemoryError, RecursionError, AssertionError, ArithmeticError,
+    RecursionError, AssertionError, ArithmeticError,
 )  # fmt: skip
 
 
-def read_pickle(stream: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None = None) -> Any:
-    """One pickle from the stream, as data. `storage` makes the storage that a persistent id names."""
+def read_pickle(
+    stream: io.BytesIO, where: str, storage: Callable[[Any], Storage] | None = None, nested: bool = False
+) -> Any:
+    """One pickle from the stream, as data. `storage` makes the storage that a persistent id names.
+
+    `nested` is a pickle inside of another, which may hold no further one.
+    """
     try:
-        return _Reader(stream, where, storage).load()
+        return _Reader(stream, where, storage, nested).load()
     except Refused:
         raise
     except MingceError as error:

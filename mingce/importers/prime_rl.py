@@ -8,6 +8,7 @@ import numpy as np
 
 from mingce.errors import DataError
 from mingce.importers.draft import Draft, lay, without_prompts
+from mingce.importers.limits import short
 from mingce.importers.numbers import Numbers, rectangle
 
 # rewards repeat the rollout's one reward on each token; mismatch_kl compares trainer and sampler, so it is not our kl
@@ -23,7 +24,7 @@ def recognises(data: Any) -> bool:
 
 
 def read(data: dict[str, Any], where: str) -> Draft:
-    versions = {str(version) for version in data["schema_version"]}
+    versions = {short(version) for version in data["schema_version"]}
     if versions != {"1"}:
         raise DataError(f"{where} has schema_version {', '.join(sorted(versions))[:60]}; only version 1 is known.")
     draft, whole = Draft(where, "prime_rl"), Draft(where)

@@ -10,18 +10,18 @@ import yaml
 
 from mingce.errors import DataError, UnknownNameError
 from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.limits import MAX_TEXT
+from mingce.importers.limits import MAX_TEXT, file_size, short
 
 _NAMES = sorted(set(TOKENS.values()) | set(ROWS.values()))
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
     """A mapping from a YAML (or JSON) file."""
+    if file_size(path) > MAX_TEXT:
+        raise DataError(f"{path} has more than {MAX_TEXT:,} bytes; it should hold a few settings.")
     try:
         with path.open("rb") as file:
-            text = file.read(MAX_TEXT + 1)
-        if len(text) > MAX_TEXT:
-            raise DataError(f"{path} has more than {MAX_TEXT:,} bytes; it should hold a few settings.")
+            text = file.read(MAX_TEXT)
         found = yaml.safe_load(text)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
@@ -74,6 +74,6 @@ def read_mapping(path: Path) -> Mapping:
     if not isinstance(columns, dict) or not isinstance(settings, dict):
         raise DataError(f"{path}: `columns` and `settings` must hold `name: value` lines.")
     for ours in columns.values():
-        if ours not in _NAMES:
-            raise UnknownNameError("column", str(ours), _NAMES)
+        if not isinstance(ours, str) or ours not in _NAMES:
+            raise UnknownNameError("column", short(ours), _NAMES)
     return Mapping(str(path), {str(theirs): ours for theirs, ours in columns.items()}, settings)

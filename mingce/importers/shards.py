@@ -9,7 +9,7 @@ from pathlib import PurePath
 import numpy as np
 
 from mingce.importers.draft import Draft
-from mingce.importers.limits import MAX_CELLS, Refused
+from mingce.importers.limits import ALLOWED, MAX_CELLS, Refused
 from mingce.importers.numbers import Numbers
 
 _STEP = re.compile(r"(?:step|rollout|iter|iteration|batch)[-_ ]?(?:id[-_ ]?)?(\d{1,9})(?!\d)", re.IGNORECASE)
@@ -46,6 +46,7 @@ def joined(drafts: Sequence[Draft], where: str) -> Draft:
         raise Refused(f"{where} has {sum(map(len, drafts)):,} rows of up to {width:,} tokens; open fewer files.")
     names = [name for name in first.columns if all(name in draft.columns for draft in drafts)]
     for name in names:
+        ALLOWED.take(where, name, 8 * width * sum(map(len, drafts)))
         parts = [draft.columns[name] for draft in drafts]
         arrays = [np.pad(part.array, ((0, 0), (0, width - part.array.shape[1]))) for part in parts]
         whole.columns[name] = Numbers(np.concatenate(arrays), parts[0].stored)

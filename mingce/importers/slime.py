@@ -79,7 +79,7 @@ def _sampled(samples: list[Any], where: str) -> Draft:
     draft.put_row("response", of("response"), rows)
     rewards = [one if isinstance(one, int | float) else None for one in of("reward")]
     draft.put_row("outcome", rewards, rows)
-    draft.put_row("finish_reason", [_FINISH.get(str(one)) for one in of("status")], rows)
+    draft.put_row("finish_reason", [_FINISH.get(one) if isinstance(one, str) else None for one in of("status")], rows)
     return draft
 
 

@@ -9,42 +9,58 @@ from typing import Any
 import numpy as np
 
 from mingce.errors import DataError
-from mingce.importers.limits import MAX_BYTES, MAX_CELLS, MAX_LINE, MAX_LINES, Refused, allow_bytes
+from mingce.importers.limits import (
+    ALLOWED,
+    MAX_BYTES,
+    MAX_LINE,
+    MAX_LINES,
+    PACKING,
+    Refused,
+    allow_bytes,
+    allow_columns,
+)
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list
-from mingce.importers.parquet_files import harm, load
 
 
 def read_jsonl(path: Path) -> dict[str, list[Any]]:
     """Name → one entry a line: Numbers for a list of numbers, else the value; None where a line lacks it."""
     columns: dict[str, list[Any]] = {}
-    count, numbers = 0, 0
+    count = lines = numbers = 0
     with path.open("rb") as file:
         while line := file.readline(MAX_LINE + 1):
-            where = f"{path}, line {count + 1}"
+            lines += 1
+            where = f"{path}, line {lines}"
             if len(line) > MAX_LINE:
                 raise Refused(f"{where} is longer than {MAX_LINE:,} bytes; write one line a rollout.")
+            if lines > MAX_LINES:
+                raise Refused(f"{path} has more than {MAX_LINES:,} lines; split it by step.")
             if not line.strip():
                 continue
-            if count >= MAX_LINES:
-                raise Refused(f"{path} has more than {MAX_LINES:,} lines; split it by step.")
-            try:
-                record = json.loads(line)
-            except (ValueError, RecursionError) as error:
-                raise DataError(f"{where} is not JSON ({error}); write one object a line.") from error
-            if not isinstance(record, dict):
-                raise DataError(f"{where} is not an object; write one object a line.")
-            for name, value in record.items():
+            for name, value in _record(line, where).items():
                 entry = _entry(value, where, name)
                 numbers += len(entry) if isinstance(entry, Numbers) else 0
-                columns.setdefault(name, [None] * count).append(entry)
+                entries = columns.setdefault(name, [])
+                entries.extend([None] * (count - len(entries)))
+                entries.append(entry)
             count += 1
+            allow_columns(str(path), len(columns))
             allow_bytes(str(path), 8 * numbers, MAX_BYTES)
-            for entries in columns.values():
-                if len(entries) < count:
-                    entries.append(None)
     if not count:
         raise DataError(f"{path} is empty.")
+    ALLOWED.take(str(path), "the table", 8 * count * len(columns))
+    for entries in columns.values():
+        entries.extend([None] * (count - len(entries)))
     return columns
+
+
+def _record(line: bytes, where: str) -> dict[str, Any]:
+    try:
+        record = json.loads(line)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{where} is not JSON ({error}); write one object a line.") from error
+    if not isinstance(record, dict):
+        raise DataError(f"{where} is not an object; write one object a line.")
+    return record
 
 
 def _entry(value: Any, where: str, name: str) -> Any:
@@ -58,24 +74,42 @@ def _entry(value: Any, where: str, name: str) -> Any:
     return value if found is None else found
 
 
-def read_parquet(path: Path) -> tuple[dict[str, list[Any]], dict[str, str]]:
+def read_parquet(path: Path, size: int) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Name → one entry a row, and the texts of the file's own metadata."""
     import pyarrow as pa
+    import pyarrow.parquet as pq
 
-    where, limits = str(path), (MAX_BYTES, MAX_LINES, MAX_CELLS)
-    reason = harm(where, *limits)
-    if reason is not None:
-        raise DataError(f"{where} is a damaged, cut or oversized Parquet file ({reason}); write it again.")
+    where = str(path)
     try:
-        table = load(where, *limits)
+        with pq.ParquetFile(where, page_checksum_verification=True) as file:
+            _allow_parquet(file.metadata, where, size)
+            table = file.read(use_threads=False)
+        table.validate(full=True)
         facts = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in (table.schema.metadata or {}).items()
         }
         return {name: _rows(table[name], where, name) for name in table.column_names}, facts
-    except (pa.ArrowException, OSError, ValueError, OverflowError, MemoryError, LookupError, TypeError) as error:
+    except pa.ArrowMemoryError as error:
+        raise MemoryError from error
+    except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
         reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
         raise DataError(f"{where} is a damaged or cut Parquet file ({reason}); write it again.") from error
+
+
+def _allow_parquet(about: Any, where: str, size: int) -> None:
+    """Look at what the file declares before anything of it is unpacked: a run of equal numbers takes no room in it."""
+    allow_columns(where, about.num_columns)
+    if about.num_rows > MAX_LINES:
+        raise Refused(f"{where} declares {about.num_rows:,} rows, more than {MAX_LINES:,}; split it by step.")
+    chunks = [
+        about.row_group(group).column(at) for group in range(about.num_row_groups) for at in range(about.num_columns)
+    ]
+    declared = sum(max(chunk.total_uncompressed_size, 0) for chunk in chunks)
+    allow_bytes(where, declared)
+    ALLOWED.claim(min(declared, PACKING * size))
+    for chunk in chunks:
+        ALLOWED.take(where, chunk.path_in_schema, 8 * max(chunk.num_values, 0))
 
 
 def _rows(column: Any, where: str, name: str) -> list[Any]:

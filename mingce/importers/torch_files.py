@@ -2,13 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import io
 import zipfile
+import zlib
 from pathlib import Path
 from typing import IO, Any
 
 from mingce.errors import DataError
-from mingce.importers.limits import MAX_MEMBERS, MAX_PACKED, MAX_RATIO, Refused, allow_bytes
+from mingce.importers.limits import (
+    ALLOWED,
+    MAX_HEADER,
+    MAX_MEMBERS,
+    MAX_PACKED,
+    MAX_RATIO,
+    PACKING,
+    Refused,
+    allow_bytes,
+    short,
+)
 from mingce.importers.numbers import item_size
 from mingce.importers.pickles import RESAVE, STORAGES, Named, Storage, read_pickle
 
@@ -18,21 +30,46 @@ LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 def open_zip(file: Path | IO[bytes], size: int, where: str) -> zipfile.ZipFile:
     """The archive, its names and declared sizes looked at before anything of it is read."""
     try:
+        _allow_directory(file, where)
         archive = zipfile.ZipFile(file)
         members = archive.infolist()
     except (zipfile.BadZipFile, ValueError, OSError, NotImplementedError, EOFError, OverflowError) as error:
         raise DataError(f"{where} is a damaged or cut zip archive ({error}); write it again.") from error
+    _allow_members(members, where)
     declared = sum(member.file_size for member in members)
     allow_bytes(where, declared)
-    if len(members) > MAX_MEMBERS:
-        raise Refused(f"{where} holds {len(members):,} files, more than {MAX_MEMBERS:,}.")
-    for member in members:
-        parts = member.filename.replace("\\", "/").split("/")
-        if ".." in parts or member.filename.startswith(("/", "\\")) or ":" in parts[0]:
-            raise Refused(f"{where} holds a file named '{member.filename[:80]}', which points outside; write it again.")
     if declared > MAX_PACKED and declared > MAX_RATIO * max(size, 1):
         raise Refused(f"{where} has {size:,} bytes and would unpack to {declared:,}; save it uncompressed.")
+    ALLOWED.claim(min(declared, PACKING * size))
     return archive
+
+
+def _allow_directory(file: Path | IO[bytes], where: str) -> None:
+    """Refuse a list of members that would fill the memory before any of them is looked at."""
+    with file.open("rb") if isinstance(file, Path) else contextlib.nullcontext(file) as stream:
+        stream.seek(max(stream.seek(0, io.SEEK_END) - (1 << 16) - 22, 0))
+        tail = stream.read()
+    at = tail.rfind(b"PK\x05\x06")
+    if at >= 0 and int.from_bytes(tail[at + 12 : at + 16], "little") > MAX_HEADER:
+        raise Refused(f"{where} is an archive of too many files; a dump has one for each column.")
+
+
+def _allow_members(members: list[zipfile.ZipInfo], where: str) -> None:
+    """Names that stay inside, methods that numpy and torch write, and no byte that belongs to two members."""
+    if len(members) > MAX_MEMBERS:
+        raise Refused(f"{where} holds {len(members):,} files, more than {MAX_MEMBERS:,}.")
+    end, seen = 0, set()
+    for member in sorted(members, key=lambda one: one.header_offset):
+        name = member.filename
+        parts = name.replace("\\", "/").split("/")
+        if ".." in parts or name.startswith(("/", "\\")) or ":" in parts[0]:
+            raise Refused(f"{where} holds a file named '{short(name)}', which points outside; write it again.")
+        if name in seen or member.header_offset < end:
+            raise Refused(f"{where} holds '{short(name)}' twice, or over another file; write it again.")
+        if member.compress_type not in (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED):
+            raise Refused(f"{where} is packed in a way that numpy and torch never use; write it again.")
+        seen.add(name)
+        end = member.header_offset + 30 + len(name) + member.compress_size
 
 
 def read_member(archive: zipfile.ZipFile, name: str, where: str) -> bytes:
@@ -42,7 +79,7 @@ def read_member(archive: zipfile.ZipFile, name: str, where: str) -> bytes:
             data = file.read(archive.getinfo(name).file_size + 1)
     except (zipfile.BadZipFile, KeyError, ValueError, OSError, NotImplementedError, EOFError, RuntimeError) as error:
         raise DataError(f"{where}: '{name[:80]}' cannot be unpacked ({error}); write it again.") from error
-    except Exception as error:  # zlib, lzma and bz2 have errors of their own
+    except zlib.error as error:
         raise DataError(f"{where}: '{name[:80]}' is damaged ({error}); write it again.") from error
     if len(data) != archive.getinfo(name).file_size:
         raise DataError(f"{where}: '{name[:80]}' is cut short; write it again.")
@@ -61,12 +98,12 @@ def read_torch_zip(archive: zipfile.ZipFile, where: str) -> Any:
     def storage(pid: Any) -> Storage:
         _, kind, key, _place, size = pid[:5]
         dtype = STORAGES[_storage_name(kind)]
-        name = f"{prefix}data/{key}"
+        name = f"{prefix}data/{short(key)}"
         if name not in names:
             raise DataError(f"the data of a tensor ({name[:80]}) is missing")
         if type(size) is not int or archive.getinfo(name).file_size != size * item_size(dtype):
             raise DataError(
-                f"a tensor declares {size} numbers where {archive.getinfo(name).file_size} bytes are stored"
+                f"a tensor declares {short(size)} numbers where {archive.getinfo(name).file_size} bytes are stored"
             )
         if name not in stored:
             stored[name] = Storage(dtype, size, lambda: read_member(archive, name, where))
@@ -88,16 +125,17 @@ def read_pickled(data: bytes, where: str) -> Any:
     """The object of a pickle file, or of what torch.save wrote before 1.6."""
     stream = io.BytesIO(data)
     first = read_pickle(stream, where)
-    return read_legacy(data, where) if first == LEGACY_MAGIC else first
+    return read_legacy(data, where) if type(first) is int and first == LEGACY_MAGIC else first
 
 
-def read_legacy(data: bytes, where: str) -> Any:
+def read_legacy(data: bytes, where: str, nested: bool = False) -> Any:
     """torch's old format: a few pickles, then the storages one after another."""
     stream = io.BytesIO(data)
-    if read_pickle(stream, where) != LEGACY_MAGIC:
+    magic = read_pickle(stream, where, nested=nested)
+    if type(magic) is not int or magic != LEGACY_MAGIC:
         raise DataError(f"{where} is not what torch.save writes")
-    read_pickle(stream, where)
-    machine = read_pickle(stream, where)
+    read_pickle(stream, where, nested=nested)
+    machine = read_pickle(stream, where, nested=nested)
     if not isinstance(machine, dict) or machine.get("little_endian") is not True:
         raise DataError(f"{where} was written on a big-endian machine; {RESAVE}.")
     found: dict[str, Storage] = {}
@@ -105,17 +143,17 @@ def read_legacy(data: bytes, where: str) -> Any:
 
     def storage(pid: Any) -> Storage:
         _, kind, key, _place, size = pid[:5]
-        key = str(key)
+        key = short(key)
         if key not in found:
             found[key] = Storage(STORAGES[_storage_name(kind)], size, lambda: data_of[key])
         return found[key]
 
-    made = read_pickle(stream, where, storage)
-    keys = read_pickle(stream, where)
+    made = read_pickle(stream, where, storage, nested)
+    keys = read_pickle(stream, where, nested=nested)
     at = stream.tell()
     if not isinstance(keys, list) or len(keys) != len(found):
         raise DataError(f"{where} is damaged; {RESAVE}.")
-    for key in map(str, keys):
+    for key in map(short, keys):
         size = int.from_bytes(data[at : at + 8], "little")
         if key not in found or found[key].size != size:
             raise DataError(f"{where} is damaged or cut short; {RESAVE}.")

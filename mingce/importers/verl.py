@@ -10,7 +10,7 @@ from mingce.errors import ColumnError, DataError
 from mingce.importers.aliases import TOKENS
 from mingce.importers.draft import Draft, lay, unpadded
 from mingce.importers.numbers import Numbers, from_bytes
-from mingce.importers.pickles import Record, plain
+from mingce.importers.pickles import Record, dtype_name, plain
 from mingce.importers.torch_files import read_torch_bytes
 
 _ROWS = ("minibatch", "micro_batch", "epoch", "final_values", "outcome", "finish_reason", "rollout_ids", "group")
@@ -113,5 +113,5 @@ def _numpy_batch(packed: tuple[Any, ...], where: str) -> dict[str, Any]:
             if isinstance(data, Numbers):
                 data = np.ascontiguousarray(data.array).astype(np.uint8).tobytes()
             if isinstance(data, bytes | memoryview) and isinstance(shape, tuple | list):
-                found[name] = from_bytes(data, str(dtype).removeprefix("torch."), shape, where=where, name=name)
+                found[name] = from_bytes(data, dtype_name(dtype), shape, where=where, name=name)
     return found
