@@ -16,6 +16,7 @@ import yaml
 
 from mingce.columns import ROW_COLUMNS
 from mingce.errors import MingceError, RunError
+from mingce.reading import read_yaml
 from mingce.run import Run, step_name
 from mingce.view.source import Ragged, Source, flat
 from mingce.view.tokens import TokenTexts, tokenizer_file
@@ -23,7 +24,6 @@ from mingce.view.tokens import TokenTexts, tokenizer_file
 if TYPE_CHECKING:
     from mingce.audit.dump import Dump
 
-MAX_TEXT = 1 << 20
 _OWNER = re.compile(r"process (\d+) on (\S+)")
 _MAGIC = b"PAR1"
 
@@ -62,13 +62,12 @@ class RunSource(Source):
         try:
             time = _regular(path).st_mtime_ns
             if self._config is None or self._config[0] != time:
-                with path.open("rb") as file:
-                    values = yaml.safe_load(file.read(MAX_TEXT))
+                values = read_yaml(path, follow=False)
                 if not isinstance(values, dict):
                     raise RunError("it holds no settings")
                 self._config = time, flat(values)
                 self._tell(path.name, None)
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, RunError) as error:
+        except (OSError, yaml.YAMLError, RunError) as error:
             self._tell(path.name, _reason(error))
         return self._config[1] if self._config else {}
 
