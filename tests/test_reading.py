@@ -70,7 +70,7 @@ def odd_files(tmp_path: Path) -> list[Path]:
 
 def test_only_regular_files_are_opened(odd_files: list[Path], tmp_path: Path) -> None:
     for path in odd_files:
-        with pytest.raises(OSError, match="."):
+        with pytest.raises(OSError, match=r"."):
             open_regular(path)
     (tmp_path / "real").write_bytes(b"12345")
     (tmp_path / "link").symlink_to("real")

@@ -6,6 +6,7 @@ import json
 import math
 from collections.abc import Mapping
 from contextlib import suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from threading import Lock
@@ -19,6 +20,7 @@ from mingce.view.rollout import PromptIndex, rollout, through
 from mingce.view.source import Source
 
 POINTS = 2000
+RUNS = 200  # in one answer
 SPARK = 60
 SCORE = "critic/score/mean"
 _GROUPS = (
@@ -52,13 +54,13 @@ class Api:
                 for step in source.ledger_steps()[-1:]:
                     encode(self.rollout(source.id, step, 0))
 
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs, the newest first."""
-        return [self._run_line(source) for source in self.library.sources()]
+    def runs(self, offset: int = 0) -> list[dict[str, Any]]:
+        """The runs, the newest first, a page of them from `offset` on."""
+        return [self._run_line(source) for source in self.library.sources()[offset : offset + RUNS]]
 
     def _run_line(self, source: Source) -> dict[str, Any]:
-        metrics, config = source.metrics(), source.config()
-        scores = [number(line[SCORE]) for line in metrics if SCORE in line]
+        series, config = source.series(), source.config()
+        scores = [number(value) for value in series.column(SCORE)[series.where(SCORE)].tolist()]
         return {
             "id": source.id,
             "name": source.name,
@@ -66,7 +68,7 @@ class Api:
             "kind": source.kind,
             "status": source.status(),
             "message": source.message(),
-            "steps": int(metrics[-1]["step"]) if metrics else 0,
+            "steps": series.last_step() or 0,
             "total_steps": source.total_steps(),
             "last_score": scores[-1] if scores else None,
             "spark": [scores[k] for k in thinned(len(scores), SPARK)],
@@ -75,22 +77,18 @@ class Api:
             "updated": source.updated(),
         }
 
-    def run(self, source_id: str) -> dict[str, Any]:
-        """A run's settings, its numbers over the steps, and what could not be read."""
+    def run(self, source_id: str, first: int | None = None, last: int | None = None) -> dict[str, Any]:
+        """A run's settings, its numbers over the steps (or those from `first` to `last`), what could not be read."""
         source = self.library.source(source_id)
-        metrics, ledger_steps = source.metrics(), source.ledger_steps()
-        kept = thinned(len(metrics), POINTS)
-        lines = [metrics[k] for k in kept]
-        names = list(dict.fromkeys(name for line in metrics for name in line if name != "step"))
+        series, ledger_steps = source.series(), source.ledger_steps()
         line = self._run_line(source)
         return {key: line[key] for key in ("id", "name", "path", "kind", "status", "message", "total_steps")} | {
             "config": {key: plain(value) for key, value in source.config().items()},
-            "steps": [int(line["step"]) for line in lines],
-            "every": kept[1] - kept[0] if len(kept) > 1 else 1,
-            "series": {name: [number(line.get(name)) for line in lines] for name in names},
-            "metrics": [metric_meaning(name) for name in names],
+            **series.curves(POINTS, first, last),
+            "metrics": [metric_meaning(name) for name in series.names],
             "ledger_steps": ledger_steps,
             "damaged": [damage._asdict() for damage in source.damaged()],
+            "skipped": [asdict(skipped) for skipped in source.skipped()],
             "events": source.events(),
         }
 

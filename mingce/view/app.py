@@ -23,6 +23,7 @@ from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.digits import encode
 from mingce.view.gate import LOOPBACK, Gate
+from mingce.view.together import Pieces, Together
 
 STATIC = Path(__file__).parent / "static"
 POLL = 0.5
@@ -66,27 +67,28 @@ def make_app(
 
     run = "/api/runs/{id}"
     step = f"{run}/steps/{{n:int}}"
+    answer = _answers(Together())
     routes = [
         Route("/", index),
-        Route("/api/runs", _answer(lambda request: api.runs())),
-        Route(run, _answer(lambda request: api.run(request.path_params["id"]))),
-        Route(step, _answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _search(r)))),
+        Route("/api/runs", answer(lambda r: api.runs(_whole(r, "offset") or 0))),
+        Route(run, answer(lambda r: api.run(r.path_params["id"], _whole(r, "from"), _whole(r, "to")))),
+        Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _search(r)))),
         Route(
             f"{step}/rollouts/{{row:int}}",
-            _answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
+            answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
         ),
         Route(
             f"{run}/through",
-            _answer(
+            answer(
                 lambda r: api.through(
                     r.path_params["id"], _whole(r, "step"), _whole(r, "row"), r.query_params.get("prompt")
                 )
             ),
         ),
-        Route(f"{run}/audit", _answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
+        Route(f"{run}/audit", answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
         Route(f"{run}/events", events),
-        Route("/api/texts", _answer(lambda request: answers.texts())),
-        Route("/api/playground", _answer(lambda request: answers.playground())),
+        Route("/api/texts", answer(lambda request: answers.texts())),
+        Route("/api/playground", answer(lambda request: answers.playground())),
     ]
     if static.is_dir():
         routes.append(Mount("/static", Assets(directory=static)))  # type: ignore[arg-type]
@@ -100,21 +102,26 @@ def make_app(
     )
 
 
-def _answer(ask: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """An endpoint that asks in a thread, so that a slow answer holds nobody up, and tells errors as JSON."""
+def _answers(together: Together[tuple[bytes, int]]) -> Callable[[Callable[[Request], Any]], Callable[[Request], Any]]:
+    """Makes endpoints that ask in a thread, so that a slow answer holds nobody up, and tell errors as JSON."""
 
-    def make(request: Request) -> Response:
+    def make(ask: Callable[[Request], Any], request: Request) -> tuple[bytes, int]:
         try:
-            return Response(encode(ask(request)), media_type="application/json")
+            return encode(ask(request)), 200
         except LedgerFileError as error:
-            return JSONResponse({"error": str(error)}, 422)
+            return encode({"error": str(error)}), 422
         except MingceError as error:
-            return JSONResponse({"error": str(error)}, 404)
+            return encode({"error": str(error)}), 404
 
-    async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(make, request)
+    def answer(ask: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            question = f"{request.url.path}?{request.url.query}"
+            body, status = await together.answer(question, lambda: make(ask, request))
+            return Pieces(body, status, media_type="application/json")
 
-    return endpoint
+        return endpoint
+
+    return answer
 
 
 async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes]:

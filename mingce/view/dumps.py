@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mingce.errors import DataError, MingceError, RunError
+from mingce.view.series import Series
 from mingce.view.source import ROW_CHOICES, Array, Ragged, Source
 from mingce.view.tokens import TokenTexts
 
@@ -76,7 +77,7 @@ class DumpSource(Source):
     def total_steps(self) -> int | None:
         return len(self._opened())
 
-    def metrics(self) -> list[dict[str, float]]:
+    def series(self) -> Series:
         lines = []
         for step, dump in sorted(self._opened().items()):
             line: dict[str, float] = {"step": step}
@@ -86,7 +87,7 @@ class DumpSource(Source):
             line["response_length/mean"] = float(dump.mask.sum(axis=1).mean()) if dump.shape[0] else 0.0
             line |= {_SCALARS.get(name, name): value for name, value in dump.scalars.items()}
             lines.append(line)
-        return lines
+        return Series.of(lines)
 
     def _scores(self, step: int) -> Array | None:
         scores, outcome = self.token_column(step, "scores"), self.row_column(step, "outcome")

@@ -14,6 +14,9 @@ from mingce.view.api import Api
 from mingce.view.gate import EVERYWHERE, is_loopback, names_of
 
 
+MAX_CONNECTIONS = 1000
+
+
 @dataclass(frozen=True)
 class Address:
     """Where the page is. Beyond this machine a token is part of the address."""
@@ -60,7 +63,17 @@ def serve(
     listener, address = listen(host, port)
     app = make_app(api, hosts=names_of(host), any_address=host in EVERYWHERE, token=address.token)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=5,
+        http="h11",
+        ws="none",
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=32 << 10,
     )
     threading.Thread(target=api.warm, daemon=True).start()
     started(address)

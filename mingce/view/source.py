@@ -19,6 +19,8 @@ from mingce.view.tokens import TokenTexts
 
 if TYPE_CHECKING:
     from mingce.audit.dump import Dump
+    from mingce.view.logs import Skipped
+    from mingce.view.series import Series
 
 Array = NDArray[Any]
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
@@ -73,8 +75,8 @@ class Source(ABC):
         """Settings by dotted key."""
 
     @abstractmethod
-    def metrics(self) -> list[dict[str, float]]:
-        """One mapping a step, in order, each with its step."""
+    def series(self) -> Series:
+        """The numbers over the steps."""
 
     @abstractmethod
     def updated(self) -> float:
@@ -86,8 +88,7 @@ class Source(ABC):
 
     def last_step(self) -> int | None:
         """The newest step that is complete."""
-        metrics = self.metrics()
-        return int(metrics[-1]["step"]) if metrics else None
+        return self.series().last_step()
 
     def total_steps(self) -> int | None:
         """How many steps it will have."""
@@ -96,6 +97,10 @@ class Source(ABC):
 
     def events(self) -> list[dict[str, Any]]:
         """What happened besides steps."""
+        return []
+
+    def skipped(self) -> list[Skipped]:
+        """Lines of its logs that were left out because they cannot be read."""
         return []
 
     def message(self) -> str | None:
