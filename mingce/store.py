@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
+PART_VALUES = 1 << 20
 _SUFFIX = ".parquet"
 _ROW_TYPES = {
     "str": pa.string(),
@@ -136,6 +137,20 @@ class LedgerStore:
             if name not in file.schema_arrow.names:
                 return None
             return file.read(columns=[name], use_threads=False)[name].combine_chunks()
+
+    def parts(self, step: int, names: Sequence[str], values: int = PART_VALUES) -> Iterator[pa.Table]:
+        """Those of the named columns that are there, some row groups at a time: about `values` tokens or rows each."""
+        with self._opened(step) as file:
+            there = [name for name in file.schema_arrow.names if name in names]
+            first = next((i for i in range(len(file.schema)) if file.schema[i].path.split(".")[0] in there), 0)
+            groups: list[int] = []
+            held = 0
+            for group in range(file.metadata.num_row_groups):
+                groups.append(group)
+                held += file.metadata.row_group(group).column(first).num_values
+                if held >= values or group == file.metadata.num_row_groups - 1:
+                    yield file.read_row_groups(groups, columns=there, use_threads=False)
+                    groups, held = [], 0
 
     def find(self, uid: str) -> tuple[int, int]:
         """The (step, row) of the rollout with that uid."""

@@ -23,6 +23,7 @@ from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.digits import encode
 from mingce.view.gate import LOOPBACK, Gate
+from mingce.view.step_index import MAX_PAGE, PAGE, Query
 from mingce.view.together import Pieces, Together
 
 STATIC = Path(__file__).parent / "static"
@@ -72,7 +73,8 @@ def make_app(
         Route("/", index),
         Route("/api/runs", answer(lambda r: api.runs(_whole(r, "offset") or 0))),
         Route(run, answer(lambda r: api.run(r.path_params["id"], _whole(r, "from"), _whole(r, "to")))),
-        Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _search(r)))),
+        Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
+        Route(f"{step}/rollouts", answer(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(
             f"{step}/rollouts/{{row:int}}",
             answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
@@ -144,8 +146,19 @@ async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes
         silent += poll
 
 
-def _search(request: Request) -> str:
-    return request.query_params.get("search", "")[:MAX_SEARCH]
+def _query(request: Request) -> Query:
+    """Which rollouts of a step are asked for."""
+    asked = request.query_params
+    return Query(
+        offset=_whole(request, "offset") or 0,
+        limit=min(_whole(request, "limit") or PAGE, MAX_PAGE),
+        sort=asked.get("sort", "row")[:MAX_SEARCH],
+        down=asked.get("down") == "1",
+        search=asked.get("search", "")[:MAX_SEARCH],
+        finish=asked.get("finish", "")[:MAX_SEARCH],
+        extreme=asked.get("extreme", "all")[:MAX_SEARCH],
+        like=_whole(request, "like"),
+    )
 
 
 def _whole(request: Request, name: str) -> int | None:

@@ -66,13 +66,8 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
         base: run | {"ledger_steps": list(steps), "path": source.name},
     }
     for step in steps:
-        table = api.step(source.id, step)
-        rows = _spread(table["rollouts"], rollouts)
-        table["rollouts"] = [entry for entry in table["rollouts"] if entry["row"] in rows]
-        table["groups"] = [g for g in table["groups"] if g["best_row"] in rows and g["worst_row"] in rows]
-        table["shown"] = len(rows)
-        data[f"{base}/steps/{step}"] = table
-        for row in sorted(rows):
+        data[f"{base}/steps/{step}"], rows = api.spread(source.id, step, rollouts)
+        for row in rows:
             data[f"{base}/steps/{step}/rollouts/{row}"] = api.rollout(source.id, step, row)
         if audit:
             data[f"{base}/audit?step={step}"] = api.audit(source.id, step)
@@ -82,15 +77,6 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
         place = f"{base}/through?step={p['step']}&row={p['row']}"
         data[place] = api.through(source.id, p["step"], p["row"])
     return data
-
-
-def _spread(table: Sequence[dict[str, Any]], most: int) -> set[int]:
-    """Rows from the worst to the best score, evenly."""
-    order = sorted(table, key=lambda entry: (entry["score"] is None, entry["score"] or 0.0, entry["row"]))
-    if len(order) <= most:
-        return {entry["row"] for entry in order}
-    places = [round(k * (len(order) - 1) / max(most - 1, 1)) for k in range(most)]
-    return {order[place]["row"] for place in places}
 
 
 def export_page(data: dict[str, Any], static: Path = STATIC) -> str:

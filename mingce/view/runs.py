@@ -7,11 +7,14 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from mingce.columns import ROW_COLUMNS
@@ -20,7 +23,7 @@ from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
 from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
 from mingce.view.series import Series
-from mingce.view.source import Damage, Ragged, Source, flat
+from mingce.view.source import Array, Damage, Ragged, Source, flat
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 if TYPE_CHECKING:
@@ -174,10 +177,7 @@ class RunSource(Source):
         stored = self._read(step, lambda: self._run.ledger.column(step, name))
         if stored is None:
             return None
-        offsets = stored.offsets.to_numpy()
-        return Ragged(
-            stored.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0] if len(offsets) else offsets
-        )
+        return _ragged(stored)
 
     def row_column(self, step: int, name: str) -> list[Any] | None:
         stored = self._read(step, lambda: self._run.ledger.column(step, name))
@@ -187,6 +187,26 @@ class RunSource(Source):
         if ROW_COLUMNS[name].dtype.startswith("dict"):
             return [value and json.loads(value) for value in values]
         return values
+
+    def batches(self, step: int, names: Sequence[str]) -> Iterator[dict[str, Ragged]]:
+        for table in self._parts(step, names):
+            yield {name: _ragged(table[name].combine_chunks()) for name in table.column_names}
+
+    def search(self, step: int, text: str) -> Array:
+        found = []
+        for table in self._parts(step, ("prompt", "response", "uid")):
+            kept = np.zeros(table.num_rows, dtype=bool)
+            for name in table.column_names:
+                column = table[name].combine_chunks()
+                same = pc.equal(column, text) if name == "uid" else pc.match_substring(column, text, ignore_case=True)
+                kept |= pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+            found.append(kept)
+        return np.concatenate(found) if found else np.zeros(self.size(step), dtype=bool)
+
+    def _parts(self, step: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        parts = self._run.ledger.parts(step, names)
+        while (table := self._read(step, lambda: next(parts, None))) is not None:
+            yield table
 
     def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
         found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names))
@@ -225,6 +245,17 @@ class RunSource(Source):
 
         self.expect(step)
         return open_dump(self._path(step))[0]
+
+
+def _ragged(stored: pa.ListArray) -> Ragged:
+    """A token column as Arrow holds it."""
+    from mingce.store import LedgerFileError
+
+    if not pa.types.is_list(stored.type) or stored.null_count:
+        raise LedgerFileError("a token column holds no lists of numbers; restore the ledger from a copy or delete it")
+    offsets = stored.offsets.to_numpy()
+    values = stored.flatten().to_numpy(zero_copy_only=False)
+    return Ragged(values, offsets - offsets[0] if len(offsets) else offsets)
 
 
 def is_run(path: Path) -> bool:

@@ -13,7 +13,6 @@ from mingce.errors import SettingError
 from mingce.view.api import Api
 from mingce.view.gate import EVERYWHERE, is_loopback, names_of
 
-
 MAX_CONNECTIONS = 1000
 
 

@@ -1,4 +1,4 @@
-"""Many who ask at once: the same question is answered once for all of them, and only so many are worked on at a time."""
+"""Many who ask at once: the same question is answered once for all, and only so many are worked on at a time."""
 
 from __future__ import annotations
 
