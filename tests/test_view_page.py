@@ -205,6 +205,8 @@ def test_step_table_sorts_filters_and_searches(tab: Tab, runs: Path) -> None:
     expect(page.locator(".count")).to_have_text(f"{len(everything)} / {len(everything)}")
     expect(page.locator(".histogram")).to_have_count(3)
     page.get_by_role("button", name="max |A|").click()
+    expect(page.locator("th", has_text="max |A| ↓")).to_be_visible()
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     column = page.locator("thead th").all_inner_texts().index("max |A| ↓")
     shown = page.locator(f"tbody tr.link td:nth-child({column + 1})").all_inner_texts()
     numbers = [shown_number(text)[0] for text in shown]
@@ -215,7 +217,11 @@ def test_step_table_sorts_filters_and_searches(tab: Tab, runs: Path) -> None:
     wanted = sum(response in f"{p}\n{r}" for p, r in zip(*map(everything.row, ("prompt", "response")), strict=True))
     expect(page.locator(".count")).to_have_text(f"{wanted} / {len(everything)}")
     page.get_by_role("searchbox").fill("")
+    expect(page).to_have_url(re.compile(r"step/2\?sort=max_abs_advantage&down=1$"))
+    page.reload()
+    expect(page.locator("th", has_text="max |A| ↓")).to_be_visible()
     page.get_by_label("In the group").select_option("best")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     groups = len(set(everything.row("group")))
     expect(page.locator(".count")).to_have_text(re.compile(rf"^\d+ / {len(everything)}$"))
     assert int(page.locator(".count").inner_text().split()[0]) <= groups

@@ -12,7 +12,7 @@ from starlette.concurrency import run_in_threadpool
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import FileResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
@@ -49,14 +49,16 @@ def make_app(
     token: str | None = None,
     static: Path = STATIC,
     poll: float = POLL,
+    lang: str | None = None,
 ) -> Starlette:
-    """The whole application; `hosts` are the names it answers to."""
+    """The whole application; `hosts` are the names it answers to, `lang` the page's language until a reader chooses."""
 
     async def index(request: Request) -> Response:
         page = static / "index.html"
         if not page.is_file():
             raise HTTPException(404, "the page is not built; run `make web` and start again")
-        return FileResponse(page, media_type="text/html", headers={"cache-control": "no-cache"})
+        text = in_language(page.read_text(encoding="utf-8"), lang)
+        return Response(text, media_type="text/html", headers={"cache-control": "no-cache"})
 
     async def events(request: Request) -> Response:
         source_id = request.path_params["id"]
@@ -102,6 +104,11 @@ def make_app(
         middleware=[gate],
         exception_handlers={HTTPException: _http_error, Exception: _mistake},
     )
+
+
+def in_language(page: str, lang: str | None) -> str:
+    """The page with a note of its first language; without one the browser's own language decides."""
+    return page if lang is None else page.replace("<head>", f'<head><meta name="mingce-lang" content="{lang}">', 1)
 
 
 def _answers(together: Together[tuple[bytes, int]]) -> Callable[[Callable[[Request], Any]], Callable[[Request], Any]]:

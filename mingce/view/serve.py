@@ -52,6 +52,7 @@ def serve(
     port: int | None = None,
     *,
     browser: bool = True,
+    lang: str | None = None,
     started: Callable[[Address], None] = lambda address: None,
 ) -> None:
     """Serves until Ctrl-C; `started` is told the address."""
@@ -60,7 +61,7 @@ def serve(
     from mingce.view.app import make_app
 
     listener, address = listen(host, port)
-    app = make_app(api, hosts=names_of(host), any_address=host in EVERYWHERE, token=address.token)
+    app = make_app(api, hosts=names_of(host), any_address=host in EVERYWHERE, token=address.token, lang=lang)
     config = uvicorn.Config(
         app,
         log_level="warning",
