@@ -25,6 +25,7 @@ import mingce
 from mingce.atomic import Hint, atomic_write, sync_path, try_again
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
+from mingce.promises import check_promises
 from mingce.run import step_name, steps_in
 
 if TYPE_CHECKING:
@@ -56,6 +57,7 @@ class LedgerStore:
         self.directory = Path(directory)
         self._hint = hint
         self._unsynced: list[Path] = []
+        self._sound: dict[int, tuple[int, int]] = {}  # files that promise no more than a ledger can need
         self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
@@ -104,8 +106,13 @@ class LedgerStore:
         """One rollout's columns by name: a list of numbers each for token columns, a plain value for row columns."""
         return self.rollouts(step, [row])[0]
 
-    def rollouts(self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Some rollouts of a step in the given order, with all columns or those of the given names that are there."""
+    def rollouts(
+        self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None, tokens: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Some rollouts of a step in the given order, with all columns or those of the given names that are there.
+
+        `tokens`: of each list no more than so many.
+        """
         with self._opened(step) as file:
             count = file.metadata.num_rows
             for row in rows:
@@ -117,7 +124,7 @@ class LedgerStore:
             for group in sorted({row // size for row in rows}):
                 table = file.read_row_group(group, columns=names, use_threads=False)
                 for row in (row for row in rows if row // size == group):
-                    one = table.slice(row - group * size, 1)
+                    one = _cut(table.slice(row - group * size, 1), tokens)
                     found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
             return [found[row] for row in rows]
 
@@ -194,6 +201,9 @@ class LedgerStore:
                     raise LedgerFileError(
                         f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
                     )
+                if self._sound.get(step) != (stamp := _stamp(path)):
+                    check_promises(path, file.metadata)
+                    self._sound[step] = stamp
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
@@ -313,6 +323,15 @@ def _to_ledger(table: pa.Table) -> Ledger:
             columns[name] = torch.zeros(used.shape, dtype=flat.dtype).masked_scatter_(used, flat)
     ledger = Ledger(columns.pop("token_ids"), columns.pop("response_mask"), columns.pop("attention_mask"), rows)
     return ledger.fill(columns)
+
+
+def _cut(table: pa.Table, tokens: int | None) -> pa.Table:
+    """The table with no more than so many entries in each list."""
+    for at, kind in enumerate(table.schema.types if tokens is not None else ()):
+        if pa.types.is_list(kind):
+            cut = pa.compute.list_slice(table.column(at), 0, tokens)
+            table = table.set_column(at, table.schema.field(at), cut)
+    return table
 
 
 def _plain(name: str, stored: pa.ChunkedArray) -> list[Any]:

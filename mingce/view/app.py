@@ -9,6 +9,7 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
@@ -30,6 +31,15 @@ STATIC = Path(__file__).parent / "static"
 POLL = 0.5
 HEARTBEAT = 15.0
 MAX_SEARCH = 200
+
+
+class _Whole(IntegerConvertor):
+    """A whole number in an address, of no more digits than a step or a row has."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("whole", _Whole())
 
 
 class Assets(StaticFiles):
@@ -69,7 +79,7 @@ def make_app(
         return StreamingResponse(progress(api, source_id, poll), media_type="text/event-stream")
 
     run = "/api/runs/{id}"
-    step = f"{run}/steps/{{n:int}}"
+    step = f"{run}/steps/{{n:whole}}"
     answer = _answers(Together())
     routes = [
         Route("/", index),
@@ -78,7 +88,7 @@ def make_app(
         Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(f"{step}/rollouts", answer(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(
-            f"{step}/rollouts/{{row:int}}",
+            f"{step}/rollouts/{{row:whole}}",
             answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
         ),
         Route(

@@ -11,7 +11,7 @@ import numpy as np
 
 from mingce.errors import DataError, MingceError, RunError
 from mingce.view.series import Series
-from mingce.view.source import ROW_CHOICES, Array, Ragged, Source
+from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 from mingce.view.tokens import TokenTexts
 
 if TYPE_CHECKING:
@@ -136,7 +136,9 @@ class DumpSource(Source):
     def row_column(self, step: int, name: str) -> list[Any] | None:
         return self.dump(step).rows.get(_ROWS.get(name, name))
 
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
         dump = self.dump(step)
         lengths = self._lengths(dump)
         known = {*dump.columns, "advantages", "whitened_advantages"} - {"raw_advantages"}
@@ -148,7 +150,7 @@ class DumpSource(Source):
             for name in sorted(known):
                 column = self._column(dump, name)
                 if column is not None and (names is None or name in names):
-                    one[name] = column[row, : lengths[row]].tolist()
+                    one[name] = column[row, : min(lengths[row], tokens)].tolist()
             for name in (*ROW_CHOICES, "outcome"):
                 entries = self.row_column(step, name)
                 if entries is not None and (names is None or name in names):

@@ -73,7 +73,7 @@ class LoadedRun:
 
     def rollout(self, step: int, row: int) -> Any:
         """One line a token of one rollout, with its text."""
-        found = self._source.rollouts(step, [row])[0]
+        found = self._source.rollouts(step, [row], tokens=1 << 31)[0]
         ids = found.get("token_ids") or []
         columns: dict[str, Any] = {"t": pa.array(range(len(found["response_mask"])), pa.int64())}
         if ids:

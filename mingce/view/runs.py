@@ -23,7 +23,7 @@ from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
 from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
 from mingce.view.series import Series
-from mingce.view.source import Array, Damage, Ragged, Source, flat
+from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source, flat
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 if TYPE_CHECKING:
@@ -208,8 +208,10 @@ class RunSource(Source):
         while (table := self._read(step, lambda: next(parts, None))) is not None:
             yield table
 
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names))
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names, tokens))
         return found
 
     def settings(self, step: int) -> dict[str, Any]:

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from mingce.view.series import Series
 
 Array = NDArray[Any]
+MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
                "data_source", "policy_version", "temperature")  # fmt: skip
 
@@ -152,8 +153,13 @@ class Source(ABC):
         return found
 
     @abstractmethod
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Some rollouts with all or some of their columns: lists for token columns, plain values for row columns."""
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
+        """Some rollouts with all or some of their columns: lists for token columns, plain values for row columns.
+
+        Of each list no more than `tokens`: what is longer could not be shown.
+        """
 
     @abstractmethod
     def settings(self, step: int) -> dict[str, Any]:

@@ -163,6 +163,8 @@ export interface Rollout {
   whitening: Whitening | null;
   siblings: Sibling[];
   siblings_left_out?: number;
+  /** The rollout is longer than what is shown. */
+  more_tokens?: boolean;
   bootstrap?: Num;
 }
 
