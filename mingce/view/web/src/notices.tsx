@@ -15,7 +15,7 @@ export function Notices({ run }: { run: Run }) {
       {run.message && <p class="card notice">{run.message}</p>}
       {run.damaged.filter(({ file, why }) => !told.has(file) || why.startsWith("only")).map(({ file, why }) => (
         <p key={file} class="card notice" role="alert">
-          {say(`文件 ${file} 读不了：${why}。其余照常显示。`, `File ${file} cannot be read: ${why}. The rest is shown as usual.`)}
+          {say(`文件 ${file} 读不了：${inChinese(why)}。其余照常显示。`, `File ${file} cannot be read: ${why}. The rest is shown as usual.`)}
         </p>
       ))}
       {skipped.map((one) => (
@@ -26,6 +26,19 @@ export function Notices({ run }: { run: Run }) {
       <Happened events={(run.events ?? []).filter(({ kind }) => !SILENT.includes(kind))} />
     </>
   );
+}
+
+/** The reasons that the server gives most often; any other stays as it is. */
+const REASONS: [RegExp, string][] = [
+  [/^it is damaged or cut short.*/, "已损坏或不完整，请用副本恢复或将其删除"],
+  [/^it is not a regular file$/, "不是普通文件"],
+  [/^Permission denied$/, "没有读取权限"],
+  [/^only its first ([\d,]+) MB are read$/, "只读取了前 $1 MB"],
+];
+
+function inChinese(why: string): string {
+  const known = REASONS.find(([reason]) => reason.test(why));
+  return known ? why.replace(...known) : why;
 }
 
 function Skipped({ file, count, lines }: SkippedLines) {
@@ -71,6 +84,6 @@ function Happened({ events }: { events: RunEvent[] }) {
 
 function title(kind: string, say: (zh: string, en: string) => string): string {
   if (kind === "restart") return say("有进程丢失，已从存档重做", "Processes were lost; the run went on from its checkpoint");
-  if (kind === "no-learning") return say("没有在学习", "Not learning");
+  if (kind === "no-learning") return say("没有学习信号", "No learning signal");
   return kind;
 }

@@ -94,7 +94,7 @@ function Filters({ data, asked, count, onChange }: FiltersProps) {
         </button>
       )}
       <span class="muted count" aria-live="polite">
-        {count} / {data.total ?? data.rollouts.length}
+        {count.toLocaleString("en-GB")} / {(data.total ?? data.rollouts.length).toLocaleString("en-GB")}
       </span>
     </div>
   );
