@@ -31,9 +31,11 @@ from torch import Tensor
 import mingce
 from mingce.atomic import atomic_directory, remove_directory
 from mingce.errors import RunError
+from mingce.reading import open_regular, read_regular
 from mingce.run import Run, step_name
 
 FORMAT = 1
+_MAX_JSON = 64 << 20
 _DTYPES = {
     torch.float64: "F64",
     torch.float32: "F32",
@@ -235,7 +237,7 @@ def _load(path: Path, *, read: bool = True) -> Checkpoint:
         tensors = {name.split(".")[0]: Stored(path / name) for name in names}
         for stored in tensors.values() if read else ():
             len(stored)
-        state = json.loads((path / "state.json").read_bytes())
+        state = json.loads(read_regular(path / "state.json", _MAX_JSON))
     except (OSError, RuntimeError) as error:  # torch's word for a file that vanished is RuntimeError
         raise _Damage(f"its files cannot be read ({error})") from error
     return Checkpoint(manifest["step"], path, tensors, state, manifest["score"], manifest["libraries"])
@@ -244,7 +246,7 @@ def _load(path: Path, *, read: bool = True) -> Checkpoint:
 def _read_manifest(path: Path) -> dict[str, Any]:
     """The manifest, if it is intact and every file it names is there in full size."""
     try:
-        manifest = json.loads((path / "manifest.json").read_bytes())
+        manifest = json.loads(read_regular(path / "manifest.json", _MAX_JSON))
         intact = manifest.pop("sha256") == _fingerprint(manifest)
     except FileNotFoundError as error:
         raise _Damage("manifest.json is missing") from error
@@ -301,7 +303,7 @@ def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
 
 def _measure(path: Path) -> dict[str, Any]:
     """What the manifest says about a file that is there."""
-    with path.open("rb") as file:
+    with open_regular(path) as file:
         return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
 
 

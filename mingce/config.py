@@ -6,6 +6,7 @@ overrides over that. An unknown key is an error that offers the nearest one. doc
 
 from __future__ import annotations
 
+import io
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -13,6 +14,7 @@ from typing import Any
 
 from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
+from mingce.reading import check_yaml, read_regular
 
 
 def _set(default: Any, en: str, zh: str) -> Any:
@@ -394,7 +396,9 @@ def _read_recipe(path: Path) -> Any:
     from omegaconf import DictConfig, OmegaConf
 
     try:
-        layer = OmegaConf.load(path)
+        text = read_regular(path)
+        check_yaml(text)
+        layer = OmegaConf.load(io.StringIO(text.decode()))
     except OSError:
         raise SettingError(f"the recipe {path} cannot be read; give the path of a YAML file.") from None
     except Exception as error:  # whatever the YAML reader says

@@ -18,6 +18,7 @@ the checkpoint's step drops whatever had been written after it.
 from __future__ import annotations
 
 import difflib
+import errno
 import fcntl
 import json
 import math
@@ -42,6 +43,7 @@ from mingce.atomic import (
     sync_path,
 )
 from mingce.errors import RunError
+from mingce.reading import open_regular, read_yaml
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,6 +53,8 @@ if TYPE_CHECKING:
 TIMING_PREFIXES = ("timing_", "perf/")
 _STEP = re.compile(r"step-(\d+)")
 _NAME = re.compile(r"[^\W_][\w.+=@-]*")
+_MAX_LOG = 4 << 30  # bytes; ten million steps
+_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # of a line of JSON
 _ABANDONED_AFTER = 60.0  # seconds; making a run directory takes milliseconds
 
 
@@ -161,8 +165,10 @@ class Run:
         """The settings as resolved when the run was made."""
         path = self.path / "config.yaml"
         try:
-            settings = yaml.safe_load(path.read_text(encoding="utf-8"))
-        except (yaml.YAMLError, UnicodeDecodeError) as error:
+            settings = read_yaml(path)
+        except OSError as error:
+            raise RunError(f"{path} cannot be read ({error.strerror})") from error
+        except yaml.YAMLError as error:
             raise RunError(f"{path} is not valid YAML ({str(error).splitlines()[0]}); mend it by hand") from error
         if not isinstance(settings, dict):
             raise RunError(f"{path} holds no settings; mend it by hand")
@@ -310,8 +316,16 @@ def _number(value: float) -> float | str:
 
 def _finished_lines(path: Path) -> list[tuple[int, bytes]]:
     """The lines of a log with their numbers from 1, without a last one that a killed process did not finish."""
-    lines = path.read_bytes().splitlines(keepends=True) if path.exists() else []
-    return [(number, line) for number, line in enumerate(lines, 1) if line.endswith(b"\n")]
+    try:
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > _MAX_LOG:
+                raise OSError(errno.EFBIG, f"it has more than {_MAX_LOG:,} bytes")
+            lines = file.read().split(b"\n")
+    except FileNotFoundError:
+        return []
+    except OSError as error:
+        raise RunError(f"{path} cannot be read ({error.strerror}); put it right or delete it") from error
+    return [(number, line + b"\n") for number, line in enumerate(lines[:-1], 1)]
 
 
 def _cut_unfinished_line(path: Path) -> None:
@@ -324,7 +338,7 @@ def _cut_unfinished_line(path: Path) -> None:
 def _step_of(line: bytes, path: Path, number: int) -> int:
     try:
         return int(json.loads(line)["step"])
-    except (ValueError, KeyError, TypeError) as error:
+    except _DAMAGE as error:
         raise RunError(f"line {number} of {path} is damaged; delete that line") from error
 
 
@@ -334,7 +348,7 @@ def _parse(line: bytes, path: Path, number: int) -> dict[str, float]:
         return {"step": int(found["step"])} | {
             name: float(value) if isinstance(value, str) else value for name, value in found.items() if name != "step"
         }
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except _DAMAGE as error:
         raise RunError(f"line {number} of {path} is damaged; delete that line") from error
 
 

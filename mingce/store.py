@@ -25,6 +25,7 @@ import mingce
 from mingce.atomic import Hint, atomic_write, sync_path, try_again
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
+from mingce.promises import check_promises
 from mingce.run import step_name, steps_in
 
 if TYPE_CHECKING:
@@ -33,6 +34,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
+PART_VALUES = 1 << 20
 _SUFFIX = ".parquet"
 _ROW_TYPES = {
     "str": pa.string(),
@@ -55,6 +57,7 @@ class LedgerStore:
         self.directory = Path(directory)
         self._hint = hint
         self._unsynced: list[Path] = []
+        self._sound: dict[int, tuple[int, int]] = {}  # files that promise no more than a ledger can need
         self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
@@ -103,8 +106,13 @@ class LedgerStore:
         """One rollout's columns by name: a list of numbers each for token columns, a plain value for row columns."""
         return self.rollouts(step, [row])[0]
 
-    def rollouts(self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Some rollouts of a step in the given order, with all columns or those of the given names that are there."""
+    def rollouts(
+        self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None, tokens: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Some rollouts of a step in the given order, with all columns or those of the given names that are there.
+
+        `tokens`: of each list no more than so many.
+        """
         with self._opened(step) as file:
             count = file.metadata.num_rows
             for row in rows:
@@ -116,7 +124,7 @@ class LedgerStore:
             for group in sorted({row // size for row in rows}):
                 table = file.read_row_group(group, columns=names, use_threads=False)
                 for row in (row for row in rows if row // size == group):
-                    one = table.slice(row - group * size, 1)
+                    one = _cut(table.slice(row - group * size, 1), tokens)
                     found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
             return [found[row] for row in rows]
 
@@ -136,6 +144,20 @@ class LedgerStore:
             if name not in file.schema_arrow.names:
                 return None
             return file.read(columns=[name], use_threads=False)[name].combine_chunks()
+
+    def parts(self, step: int, names: Sequence[str], values: int = PART_VALUES) -> Iterator[pa.Table]:
+        """Those of the named columns that are there, some row groups at a time: about `values` tokens or rows each."""
+        with self._opened(step) as file:
+            there = [name for name in file.schema_arrow.names if name in names]
+            first = next((i for i in range(len(file.schema)) if file.schema[i].path.split(".")[0] in there), 0)
+            groups: list[int] = []
+            held = 0
+            for group in range(file.metadata.num_row_groups):
+                groups.append(group)
+                held += file.metadata.row_group(group).column(first).num_values
+                if held >= values or group == file.metadata.num_row_groups - 1:
+                    yield file.read_row_groups(groups, columns=there, use_threads=False)
+                    groups, held = [], 0
 
     def find(self, uid: str) -> tuple[int, int]:
         """The (step, row) of the rollout with that uid."""
@@ -179,6 +201,9 @@ class LedgerStore:
                     raise LedgerFileError(
                         f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
                     )
+                if self._sound.get(step) != (stamp := _stamp(path)):
+                    check_promises(path, file.metadata)
+                    self._sound[step] = stamp
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
@@ -298,6 +323,15 @@ def _to_ledger(table: pa.Table) -> Ledger:
             columns[name] = torch.zeros(used.shape, dtype=flat.dtype).masked_scatter_(used, flat)
     ledger = Ledger(columns.pop("token_ids"), columns.pop("response_mask"), columns.pop("attention_mask"), rows)
     return ledger.fill(columns)
+
+
+def _cut(table: pa.Table, tokens: int | None) -> pa.Table:
+    """The table with no more than so many entries in each list."""
+    for at, kind in enumerate(table.schema.types if tokens is not None else ()):
+        if pa.types.is_list(kind):
+            cut = pa.compute.list_slice(table.column(at), 0, tokens)
+            table = table.set_column(at, table.schema.field(at), cut)
+    return table
 
 
 def _plain(name: str, stored: pa.ChunkedArray) -> list[Any]:

@@ -17,12 +17,18 @@ import pytest
 import torch
 from playwright.sync_api import Browser, Page, Route, expect, sync_playwright
 from rich.console import Console
+from test_view_hostile import new_run, write_step
+from test_view_server import served
 
 import mingce.view
 from mingce.algorithms import reference
 from mingce.ledger import Ledger
+from mingce.run import Run
 from mingce.start import train
 from mingce.store import LedgerStore
+from mingce.view.api import Api
+from mingce.view.library import Library
+from mingce.view.step_index import Query
 
 pytestmark = pytest.mark.xdist_group("page")  # one worker, so that there is one run and one server
 MINGCE = Path(sys.executable).with_name("mingce")
@@ -208,6 +214,8 @@ def test_step_table_sorts_filters_and_searches(tab: Tab, runs: Path) -> None:
     expect(page.locator(".count")).to_have_text(f"{len(everything)} / {len(everything)}")
     expect(page.locator(".histogram")).to_have_count(3)
     page.get_by_role("button", name="max |A|").click()
+    expect(page.locator("th", has_text="max |A| ↓")).to_be_visible()
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     column = page.locator("thead th").all_inner_texts().index("max |A| ↓")
     shown = page.locator(f"tbody tr.link td:nth-child({column + 1})").all_inner_texts()
     numbers = [shown_number(text)[0] for text in shown]
@@ -218,7 +226,11 @@ def test_step_table_sorts_filters_and_searches(tab: Tab, runs: Path) -> None:
     wanted = sum(response in f"{p}\n{r}" for p, r in zip(*map(everything.row, ("prompt", "response")), strict=True))
     expect(page.locator(".count")).to_have_text(f"{wanted} / {len(everything)}")
     page.get_by_role("searchbox").fill("")
+    expect(page).to_have_url(re.compile(r"step/2\?sort=max_abs_advantage&down=1$"))
+    page.reload()
+    expect(page.locator("th", has_text="max |A| ↓")).to_be_visible()
     page.get_by_label("In the group").select_option("best")
+    expect(page.locator("[aria-busy=true]")).to_have_count(0)
     groups = len(set(everything.row("group")))
     expect(page.locator(".count")).to_have_text(re.compile(rf"^\d+ / {len(everything)}$"))
     assert int(page.locator(".count").inner_text().split()[0]) <= groups
@@ -456,6 +468,63 @@ def test_a_response_of_2000_tokens_is_drawn_only_where_it_is_seen(tab: Tab) -> N
         expect(page.locator(".chip.selected")).to_have_attribute("data-t", str(selected))
     expect(page.locator("tr.selected td").first).to_have_text("1998")
     assert page.locator(".chip-block > .chip:first-child").evaluate_all(hidden) > 5
+
+
+def test_a_step_of_many_rollouts_is_asked_for_as_it_is_scrolled(browser: Browser, tmp_path: Path) -> None:
+    run = new_run(tmp_path, lines=b'{"step": 1, "a": 1}\n')
+    write_step(run, 3000)
+    with served(Api(Library([run])), lang="zh") as client:
+        tab = watched(browser, f"http://127.0.0.1:{client.port}/")
+        page = tab.open("#/run/odd/step/1?sort=score&down=1")
+        expect(page.locator(".count")).to_have_text("3,000 / 3,000")
+        expect(page.locator("[aria-busy=true]")).to_have_count(0)
+        assert page.locator("tr.link").count() < 60
+        page.locator(".table-box").focus()
+        page.keyboard.press("End")
+        expect(page.locator("tr.waiting")).to_have_count(0)
+        lowest = Api(Library([run])).table("odd", 1, Query(sort="score", down=True, offset=2999))["rollouts"][0]
+        expect(page.locator("tr.link a").last).to_have_text(str(lowest["row"]))
+        page.get_by_role("searchbox").fill("response 2999")
+        expect(page.locator(".count")).to_have_text("1 / 3,000")
+        expect(page.locator("tr.link a")).to_have_text("2999")
+        page.locator("tr.link").click()
+        expect(page.locator("main h1")).to_have_text("Step 1, rollout 2999")
+        page.go_back()
+        expect(page.locator(".count")).to_have_text("1 / 3,000")
+        assert tab.complaints == []
+        page.close()
+
+
+def test_a_run_tells_what_happened_and_what_was_skipped(browser: Browser, tmp_path: Path) -> None:
+    path = new_run(tmp_path, lines=b'{"step": 1, "critic/kl": 1}\n{"step": 1e999}\n{"step": 2, "critic/kl": 1}\n')
+    with Run.open(path) as run:
+        for step in (1, 2, 3, 4, 5):
+            run.log_event(step, "no-learning", f"{HTML} {step}")
+    with served(Api(Library([path])), lang="zh") as client:
+        tab = watched(browser, f"http://127.0.0.1:{client.port}/")
+        page = tab.open("#/run/odd")
+        expect(page.locator("[data-skipped]")).to_contain_text("Line 2 of metrics.jsonl cannot be read")
+        expect(page.locator("[data-event=no-learning]")).to_have_count(3)
+        expect(page.locator("[data-event=no-learning]").first).to_contain_text(f"step 5{HTML} 5")
+        page.get_by_role("button", name="2 more").click()
+        expect(page.locator("[data-event=no-learning]")).to_have_count(5)
+        page.locator("[data-lang=zh]").click()
+        expect(page.locator("[data-skipped]")).to_contain_text("metrics.jsonl 的第 2 行读不了")
+        assert page.evaluate("window.broken") is None
+        assert tab.complaints == []
+        page.close()
+
+
+def test_the_first_language_is_the_servers_until_the_reader_chooses(browser: Browser, tmp_path: Path) -> None:
+    path = new_run(tmp_path, lines=b'{"step": 1, "critic/kl": 1}\n')
+    with served(Api(Library([path])), lang="zh") as client:
+        page = browser.new_page(locale="en-GB")
+        page.goto(f"http://127.0.0.1:{client.port}/")
+        expect(page.locator("main h1")).to_have_text("运行")
+        page.locator("[data-lang=en]").click()
+        page.reload()
+        expect(page.locator("main h1")).to_have_text("Runs")
+        page.close()
 
 
 def test_export_opens_from_disk_without_a_network(browser: Browser, runs: Path, tmp_path: Path) -> None:

@@ -23,6 +23,7 @@ from mingce.commands.findings import one_line
 from mingce.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
 from mingce.importers.aliases import SETTINGS
 from mingce.lang import say
+from mingce.reading import parse_yaml
 from mingce.run import step_name, steps_in
 from mingce.terminal import make_console, write
 
@@ -214,7 +215,7 @@ def _value(key: str, text: str) -> Any:
         except ValueError:
             continue
     try:
-        return yaml.safe_load(text)
+        return parse_yaml(text)
     except yaml.YAMLError:
         raise SettingError(
             f"--set {key}: '{text}' is neither a number, nor a list such as [1, 2], nor a word."

@@ -41,7 +41,7 @@ def run(
     if export is not None:
         from mingce.view.export import write_export
 
-        size = write_export(api, export, parse_steps(steps), rollouts, audit)
+        size = write_export(api, export, parse_steps(steps), rollouts, audit, lang=lang)
         zh, en = f"已写出 {export}（{size / 1e6:.1f} MB）", f"wrote {export} ({size / 1e6:.1f} MB)"
         console.print(escape(say(lang, zh, en)), highlight=False)
         return
@@ -54,7 +54,7 @@ def run(
         console.print(f"mingce view  [bold]{escape(address.url)}[/]", highlight=False, soft_wrap=True)
         console.print(say(lang, "按 Ctrl-C 结束", "Ctrl-C ends it"), style="dim", highlight=False)
 
-    serve(api, host, port, browser=browser, started=started)
+    serve(api, host, port, browser=browser, lang=lang, started=started)
 
 
 def parse_steps(text: str | None) -> list[int] | None:

@@ -9,8 +9,9 @@ from typing import Any
 
 from mingce.errors import DataError
 from mingce.importers.draft import Draft, lay
-from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
+from mingce.importers.limits import MAX_CELLS, MAX_TEXT
 from mingce.importers.settings_file import read_yaml
+from mingce.reading import open_regular
 
 _ROWS = {
     "uid": "uid", "group": "group", "prompt_ids": "prompt_ids", "finish_reason": "finish_reason",
@@ -105,12 +106,11 @@ def read_run(directory: Path) -> Run:
             run.settings |= {"kl_target": kl.get("target"), "kl_horizon": kl.get("horizon")}
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
-        file_size(metrics)
-        with metrics.open("rb") as file:
+        with open_regular(metrics) as file:
             while line := file.readline(MAX_TEXT):
                 try:
                     entry = json.loads(line)
                     run.metrics[int(entry["step"])] = entry
-                except (ValueError, TypeError, KeyError, RecursionError):
+                except (ValueError, TypeError, KeyError, OverflowError, RecursionError):
                     continue  # a line cut by a crash; the numbers are a help, not the dump
     return run

@@ -8,6 +8,7 @@ from typing import Any
 
 import yaml
 
+from mingce import reading
 from mingce.errors import DataError, UnknownNameError
 from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.limits import MAX_TEXT, file_size, short
@@ -20,12 +21,10 @@ def read_yaml(path: Path) -> dict[str, Any]:
     if file_size(path) > MAX_TEXT:
         raise DataError(f"{path} has more than {MAX_TEXT:,} bytes; it should hold a few settings.")
     try:
-        with path.open("rb") as file:
-            text = file.read(MAX_TEXT)
-        found = yaml.safe_load(text)
+        found = reading.read_yaml(path, MAX_TEXT)
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
-    except (yaml.YAMLError, ValueError, RecursionError, TypeError, AttributeError, LookupError) as error:
+    except yaml.YAMLError as error:
         reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
         raise DataError(f"{path} is not YAML or JSON ({reason}).") from error
     if not isinstance(found, dict):

@@ -9,6 +9,7 @@ from typing import Any
 
 from mingce.errors import ModelError, UnknownNameError
 from mingce.plan.shape import ModelShape, Weight
+from mingce.reading import read_regular
 
 Config = Mapping[str, Any]
 
@@ -17,12 +18,12 @@ def read_shape(path: Path) -> ModelShape:
     """The shape in a config.json, or in the model directory that has one."""
     file = path / "config.json" if path.is_dir() else path
     try:
-        config = json.loads(file.read_text(encoding="utf-8"))
+        config = json.loads(read_regular(file))
     except OSError:
         raise ModelError(
             f"{file} cannot be read; give a config.json, a model directory or the name of a preset."
         ) from None
-    except ValueError:
+    except (ValueError, RecursionError):
         raise ModelError(f"{file} is not JSON; give the config.json of a Hugging Face model.") from None
     if not isinstance(config, dict):
         raise ModelError(f"{file} is not a model's configuration; give the config.json of a Hugging Face model.")

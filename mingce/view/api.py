@@ -4,21 +4,28 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
-from contextlib import suppress
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from threading import Lock
 from typing import Any
 
+import numpy as np
+
 from mingce.errors import MingceError, RunError
-from mingce.view import summary
+from mingce.store import LedgerFileError
 from mingce.view.digits import encode
 from mingce.view.library import Library
 from mingce.view.rollout import PromptIndex, rollout, through
 from mingce.view.source import Source
+from mingce.view.step_index import Query, StepIndex, build_index
 
 POINTS = 2000
+RUNS = 200  # in one answer
+INDICES = 32  # steps whose columns are kept
+INDEXED_ROWS = 1_000_000  # in all of them
 SPARK = 60
 SCORE = "critic/score/mean"
 _GROUPS = (
@@ -40,7 +47,8 @@ class Api:
 
     def __init__(self, library: Library):
         self.library = library
-        self._whitening: dict[tuple[str, int], tuple[object, dict[str, Any] | None]] = {}
+        self._indices: dict[tuple[str, int], tuple[object, StepIndex]] = {}
+        self._indexing = Lock()
         self._audits: dict[tuple[str, int], tuple[object, dict[str, Any]]] = {}
         self._prompts: dict[str, PromptIndex] = {}
         self._lock = Lock()
@@ -49,16 +57,17 @@ class Api:
         """Answers once to nobody: the first reading of a ledger and of a tokenizer takes several times as long."""
         with suppress(MingceError):
             for source in self.library.sources()[:1]:
+                source.series()
                 for step in source.ledger_steps()[-1:]:
                     encode(self.rollout(source.id, step, 0))
 
-    def runs(self) -> list[dict[str, Any]]:
-        """All runs, the newest first."""
-        return [self._run_line(source) for source in self.library.sources()]
+    def runs(self, offset: int = 0) -> list[dict[str, Any]]:
+        """The runs, the newest first, a page of them from `offset` on."""
+        return [self._run_line(source) for source in self.library.sources()[offset : offset + RUNS]]
 
     def _run_line(self, source: Source) -> dict[str, Any]:
-        metrics, config = source.metrics(), source.config()
-        scores = [number(line[SCORE]) for line in metrics if SCORE in line]
+        series, config = source.series(), source.config()
+        scores = [number(value) for value in series.column(SCORE)[series.where(SCORE)].tolist()]
         return {
             "id": source.id,
             "name": source.name,
@@ -66,7 +75,7 @@ class Api:
             "kind": source.kind,
             "status": source.status(),
             "message": source.message(),
-            "steps": int(metrics[-1]["step"]) if metrics else 0,
+            "steps": series.last_step() or 0,
             "total_steps": source.total_steps(),
             "last_score": scores[-1] if scores else None,
             "spark": [scores[k] for k in thinned(len(scores), SPARK)],
@@ -75,46 +84,81 @@ class Api:
             "updated": source.updated(),
         }
 
-    def run(self, source_id: str) -> dict[str, Any]:
-        """A run's settings, its numbers over the steps, and what could not be read."""
+    def run(self, source_id: str, first: int | None = None, last: int | None = None) -> dict[str, Any]:
+        """A run's settings, its numbers over the steps (or those from `first` to `last`), what could not be read."""
         source = self.library.source(source_id)
-        metrics, ledger_steps = source.metrics(), source.ledger_steps()
-        kept = thinned(len(metrics), POINTS)
-        lines = [metrics[k] for k in kept]
-        names = list(dict.fromkeys(name for line in metrics for name in line if name != "step"))
+        series, ledger_steps = source.series(), source.ledger_steps()
         line = self._run_line(source)
         return {key: line[key] for key in ("id", "name", "path", "kind", "status", "message", "total_steps")} | {
             "config": {key: plain(value) for key, value in source.config().items()},
-            "steps": [int(line["step"]) for line in lines],
-            "every": kept[1] - kept[0] if len(kept) > 1 else 1,
-            "series": {name: [number(line.get(name)) for line in lines] for name in names},
-            "metrics": [metric_meaning(name) for name in names],
+            **series.curves(POINTS, first, last),
+            "metrics": [metric_meaning(name) for name in series.names],
             "ledger_steps": ledger_steps,
             "damaged": [damage._asdict() for damage in source.damaged()],
+            "skipped": [asdict(skipped) for skipped in source.skipped()],
             "events": source.events(),
         }
 
-    def step(self, source_id: str, step: int, search: str = "") -> dict[str, Any]:
-        """A step's rollouts and how its numbers are spread."""
-        source = self.library.source(source_id)
-        source.expect(step)
-        table = summary.step_table(source, step, search)
+    def step(self, source_id: str, step: int, query: Query | None = None) -> dict[str, Any]:
+        """A step's first rollouts, and how its numbers are spread."""
+        source, index = self._index(source_id, step)
+        return self.table(source_id, step, query) | {
+            "histograms": index.histograms,
+            "parts": index.parts,
+            "endings": index.endings,
+            "settings": plain(source.settings(step)),
+            "whitening": index.whitening,
+        }
+
+    def table(self, source_id: str, step: int, query: Query | None = None) -> dict[str, Any]:
+        """A screenful of a step's rollouts: `shown` of `total` are what was asked for, from `offset` on."""
+        query = query or Query()
+        source, index = self._index(source_id, step)
+        with _damage_told(source, step):
+            rows = index.rows(source, step, query)
+            chosen = rows[query.offset : query.offset + query.limit].tolist()
+            lines = index.lines(source, step, chosen)
         return {
             "step": step,
-            "rollouts": [{key: plain(value) for key, value in entry.items()} for entry in table],
-            "shown": len(table),
-            "total": source.size(step),
-            "histograms": summary.histograms(source, step),
-            "groups": summary.groups(table),
-            "settings": plain(source.settings(step)),
-            "whitening": self._moments(source, step),
+            "rollouts": [plain(line) for line in lines],
+            "offset": query.offset,
+            "shown": len(rows),
+            "total": index.size,
+            "groups": plain(index.groups(lines)),
         }
+
+    def spread(self, source_id: str, step: int, most: int) -> tuple[dict[str, Any], list[int]]:
+        """A step with so many rollouts from the worst to the best score, for the export."""
+        source, index = self._index(source_id, step)
+        order = index.rows(source, step, Query(sort="score"))
+        places = np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))[: len(order)]
+        rows = sorted(order[places].tolist())
+        lines = index.lines(source, step, rows)
+        groups = [g for g in index.groups(lines) if g["best_row"] in rows and g["worst_row"] in rows]
+        found = self.step(source_id, step, Query(limit=1))
+        return found | {"rollouts": plain(lines), "groups": plain(groups), "shown": len(lines)}, rows
+
+    def _index(self, source_id: str, step: int) -> tuple[Source, StepIndex]:
+        source = self.library.source(source_id)
+        source.expect(step)
+        key, stamp = (source.id, step), source.stamp(step)
+        with self._indexing:  # one at a time, so that memory stays bounded
+            known = self._indices.pop(key, None)
+            if known is None or known[0] != stamp:
+                with _damage_told(source, step):
+                    known = stamp, build_index(source, step)
+            self._indices[key] = known
+            while len(self._indices) > INDICES or sum(one.size for _, one in self._indices.values()) > INDEXED_ROWS:
+                if len(self._indices) == 1:
+                    break
+                del self._indices[next(iter(self._indices))]
+        return source, known[1]
 
     def rollout(self, source_id: str, step: int, row: int) -> dict[str, Any]:
         """Everything about one rollout."""
-        source = self.library.source(source_id)
-        source.expect(step)
-        found = rollout(source, step, row, self._moments(source, step))
+        source, index = self._index(source_id, step)
+        with _damage_told(source, step):
+            found = rollout(source, step, row, index.whitening)
         return found | {"settings": plain(found["settings"]), "info": plain(found["info"])}
 
     def through(
@@ -156,12 +200,17 @@ class Api:
         source = self.library.source(source_id)
         return {"status": source.status(), "step": source.last_step()}
 
-    def _moments(self, source: Source, step: int) -> dict[str, Any] | None:
-        key, stamp = (source.id, step), source.stamp(step)
-        known = self._whitening.get(key)
-        if known is None or known[0] != stamp:
-            known = self._whitening[key] = stamp, summary.whitening(source, step)
-        return known[1]
+
+@contextmanager
+def _damage_told(source: Source, step: int) -> Iterator[None]:
+    """A ledger whose columns are not what the table says confuses its reader in any way; it is told as damage."""
+    try:
+        yield
+    except MingceError:
+        raise
+    except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
+        raise LedgerFileError(f"step {step} of {source.name} is not as a ledger should be ({reason})") from error
 
 
 @cache

@@ -9,26 +9,37 @@ from typing import Any
 
 from starlette.applications import Starlette
 from starlette.concurrency import run_in_threadpool
+from starlette.convertors import IntegerConvertor, register_url_convertor
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.requests import Request
-from starlette.responses import HTMLResponse, JSONResponse, Response, StreamingResponse
+from starlette.responses import JSONResponse, Response, StreamingResponse
 from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
 from mingce.errors import MingceError
-from mingce.lang import display_lang
 from mingce.store import LedgerFileError
 from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.digits import encode
 from mingce.view.gate import LOOPBACK, Gate
+from mingce.view.step_index import MAX_PAGE, PAGE, Query
+from mingce.view.together import Pieces, Together
 
 STATIC = Path(__file__).parent / "static"
 POLL = 0.5
 HEARTBEAT = 15.0
 MAX_SEARCH = 200
+
+
+class _Whole(IntegerConvertor):
+    """A whole number in an address, of no more digits than a step or a row has."""
+
+    regex = "[0-9]{1,9}"
+
+
+register_url_convertor("whole", _Whole())
 
 
 class Assets(StaticFiles):
@@ -48,15 +59,16 @@ def make_app(
     token: str | None = None,
     static: Path = STATIC,
     poll: float = POLL,
+    lang: str | None = None,
 ) -> Starlette:
-    """The whole application; `hosts` are the names it answers to."""
+    """The whole application; `hosts` are the names it answers to, `lang` the page's language until a reader chooses."""
 
     async def index(request: Request) -> Response:
         page = static / "index.html"
         if not page.is_file():
             raise HTTPException(404, "the page is not built; run `make web` and start again")
-        text = page.read_text(encoding="utf-8").replace("<html", f'<html data-lang="{display_lang()}"', 1)
-        return HTMLResponse(text, headers={"cache-control": "no-cache"})
+        text = in_language(page.read_text(encoding="utf-8"), lang)
+        return Response(text, media_type="text/html", headers={"cache-control": "no-cache"})
 
     async def events(request: Request) -> Response:
         source_id = request.path_params["id"]
@@ -67,28 +79,30 @@ def make_app(
         return StreamingResponse(progress(api, source_id, poll), media_type="text/event-stream")
 
     run = "/api/runs/{id}"
-    step = f"{run}/steps/{{n:int}}"
+    step = f"{run}/steps/{{n:whole}}"
+    answer = _answers(Together())
     routes = [
         Route("/", index),
-        Route("/api/runs", _answer(lambda request: api.runs())),
-        Route(run, _answer(lambda request: api.run(request.path_params["id"]))),
-        Route(step, _answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _search(r)))),
+        Route("/api/runs", answer(lambda r: api.runs(_whole(r, "offset") or 0))),
+        Route(run, answer(lambda r: api.run(r.path_params["id"], _whole(r, "from"), _whole(r, "to")))),
+        Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
+        Route(f"{step}/rollouts", answer(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(
-            f"{step}/rollouts/{{row:int}}",
-            _answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
+            f"{step}/rollouts/{{row:whole}}",
+            answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
         ),
         Route(
             f"{run}/through",
-            _answer(
+            answer(
                 lambda r: api.through(
                     r.path_params["id"], _whole(r, "step"), _whole(r, "row"), r.query_params.get("prompt")
                 )
             ),
         ),
-        Route(f"{run}/audit", _answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
+        Route(f"{run}/audit", answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
         Route(f"{run}/events", events),
-        Route("/api/texts", _answer(lambda request: answers.texts())),
-        Route("/api/playground", _answer(lambda request: answers.playground())),
+        Route("/api/texts", answer(lambda request: answers.texts())),
+        Route("/api/playground", answer(lambda request: answers.playground())),
     ]
     if static.is_dir():
         routes.append(Mount("/static", Assets(directory=static)))  # type: ignore[arg-type]
@@ -102,21 +116,31 @@ def make_app(
     )
 
 
-def _answer(ask: Callable[[Request], Any]) -> Callable[[Request], Any]:
-    """An endpoint that asks in a thread, so that a slow answer holds nobody up, and tells errors as JSON."""
+def in_language(page: str, lang: str | None) -> str:
+    """The page with a note of its first language; without one the browser's own language decides."""
+    return page if lang is None else page.replace("<head>", f'<head><meta name="mingce-lang" content="{lang}">', 1)
 
-    def make(request: Request) -> Response:
+
+def _answers(together: Together[tuple[bytes, int]]) -> Callable[[Callable[[Request], Any]], Callable[[Request], Any]]:
+    """Makes endpoints that ask in a thread, so that a slow answer holds nobody up, and tell errors as JSON."""
+
+    def make(ask: Callable[[Request], Any], request: Request) -> tuple[bytes, int]:
         try:
-            return Response(encode(ask(request)), media_type="application/json")
+            return encode(ask(request)), 200
         except LedgerFileError as error:
-            return JSONResponse({"error": str(error)}, 422)
+            return encode({"error": str(error)}), 422
         except MingceError as error:
-            return JSONResponse({"error": str(error)}, 404)
+            return encode({"error": str(error)}), 404
 
-    async def endpoint(request: Request) -> Response:
-        return await run_in_threadpool(make, request)
+    def answer(ask: Callable[[Request], Any]) -> Callable[[Request], Any]:
+        async def endpoint(request: Request) -> Response:
+            question = f"{request.url.path}?{request.url.query}"
+            body, status = await together.answer(question, lambda: make(ask, request))
+            return Pieces(body, status, media_type="application/json")
 
-    return endpoint
+        return endpoint
+
+    return answer
 
 
 async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes]:
@@ -139,8 +163,19 @@ async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes
         silent += poll
 
 
-def _search(request: Request) -> str:
-    return request.query_params.get("search", "")[:MAX_SEARCH]
+def _query(request: Request) -> Query:
+    """Which rollouts of a step are asked for."""
+    asked = request.query_params
+    return Query(
+        offset=_whole(request, "offset") or 0,
+        limit=min(_whole(request, "limit") or PAGE, MAX_PAGE),
+        sort=asked.get("sort", "row")[:MAX_SEARCH],
+        down=asked.get("down") == "1",
+        search=asked.get("search", "")[:MAX_SEARCH],
+        finish=asked.get("finish", "")[:MAX_SEARCH],
+        extreme=asked.get("extreme", "all")[:MAX_SEARCH],
+        like=_whole(request, "like"),
+    )
 
 
 def _whole(request: Request, name: str) -> int | None:

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mingce.errors import DataError, MingceError, RunError
-from mingce.view.source import ROW_CHOICES, Array, Ragged, Source
+from mingce.view.series import Series
+from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 from mingce.view.tokens import TokenTexts
 
 if TYPE_CHECKING:
@@ -76,7 +77,7 @@ class DumpSource(Source):
     def total_steps(self) -> int | None:
         return len(self._opened())
 
-    def metrics(self) -> list[dict[str, float]]:
+    def series(self) -> Series:
         lines = []
         for step, dump in sorted(self._opened().items()):
             line: dict[str, float] = {"step": step}
@@ -86,7 +87,7 @@ class DumpSource(Source):
             line["response_length/mean"] = float(dump.mask.sum(axis=1).mean()) if dump.shape[0] else 0.0
             line |= {_SCALARS.get(name, name): value for name, value in dump.scalars.items()}
             lines.append(line)
-        return lines
+        return Series.of(lines)
 
     def _scores(self, step: int) -> Array | None:
         scores, outcome = self.token_column(step, "scores"), self.row_column(step, "outcome")
@@ -135,7 +136,9 @@ class DumpSource(Source):
     def row_column(self, step: int, name: str) -> list[Any] | None:
         return self.dump(step).rows.get(_ROWS.get(name, name))
 
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
         dump = self.dump(step)
         lengths = self._lengths(dump)
         known = {*dump.columns, "advantages", "whitened_advantages"} - {"raw_advantages"}
@@ -147,7 +150,7 @@ class DumpSource(Source):
             for name in sorted(known):
                 column = self._column(dump, name)
                 if column is not None and (names is None or name in names):
-                    one[name] = column[row, : lengths[row]].tolist()
+                    one[name] = column[row, : min(lengths[row], tokens)].tolist()
             for name in (*ROW_CHOICES, "outcome"):
                 entries = self.row_column(step, name)
                 if entries is not None and (names is None or name in names):

@@ -14,7 +14,7 @@ from mingce.atomic import atomic_write
 from mingce.errors import RunError, SettingError
 from mingce.view import api as answers
 from mingce.view.api import Api
-from mingce.view.app import STATIC
+from mingce.view.app import STATIC, in_language
 from mingce.view.digits import encode
 
 STEPS = 3
@@ -27,12 +27,18 @@ _UNSAFE = {"<": "\\u003c", ">": "\\u003e", "&": "\\u0026", "\u2028": "\\u2028", 
 
 
 def write_export(
-    api: Api, out: Path, steps: Sequence[int] | None, rollouts: int, audit: bool = False, static: Path = STATIC
+    api: Api,
+    out: Path,
+    steps: Sequence[int] | None,
+    rollouts: int,
+    audit: bool = False,
+    static: Path = STATIC,
+    lang: str | None = None,
 ) -> int:
     """Writes the file and returns its size in bytes."""
     if rollouts < 1:
         raise SettingError(f"--rollouts must be at least 1, but is {rollouts}.")
-    page = export_page(chosen_answers(api, steps, rollouts, audit), static).encode("utf-8", "replace")
+    page = export_page(chosen_answers(api, steps, rollouts, audit), static, lang).encode("utf-8", "replace")
     atomic_write(out, page)
     return len(page)
 
@@ -66,13 +72,8 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
         base: run | {"ledger_steps": list(steps), "path": source.name},
     }
     for step in steps:
-        table = api.step(source.id, step)
-        rows = _spread(table["rollouts"], rollouts)
-        table["rollouts"] = [entry for entry in table["rollouts"] if entry["row"] in rows]
-        table["groups"] = [g for g in table["groups"] if g["best_row"] in rows and g["worst_row"] in rows]
-        table["shown"] = len(rows)
-        data[f"{base}/steps/{step}"] = table
-        for row in sorted(rows):
+        data[f"{base}/steps/{step}"], rows = api.spread(source.id, step, rollouts)
+        for row in rows:
             data[f"{base}/steps/{step}/rollouts/{row}"] = api.rollout(source.id, step, row)
         if audit:
             data[f"{base}/audit?step={step}"] = api.audit(source.id, step)
@@ -84,21 +85,12 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
     return data
 
 
-def _spread(table: Sequence[dict[str, Any]], most: int) -> set[int]:
-    """Rows from the worst to the best score, evenly."""
-    order = sorted(table, key=lambda entry: (entry["score"] is None, entry["score"] or 0.0, entry["row"]))
-    if len(order) <= most:
-        return {entry["row"] for entry in order}
-    places = [round(k * (len(order) - 1) / max(most - 1, 1)) for k in range(most)]
-    return {order[place]["row"] for place in places}
-
-
-def export_page(data: dict[str, Any], static: Path = STATIC) -> str:
+def export_page(data: dict[str, Any], static: Path = STATIC, lang: str | None = None) -> str:
     """index.html with everything in it. A policy by hash lets its own script run and nothing be fetched."""
     index = static / "index.html"
     if not index.is_file():
         raise RunError("the page is not built, so there is nothing to export; run `make web` first")
-    page = index.read_text(encoding="utf-8")
+    page = in_language(index.read_text(encoding="utf-8"), lang)
     scripts: list[str] = []
     styles: list[str] = []
 

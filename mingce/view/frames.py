@@ -32,11 +32,16 @@ class LoadedRun:
 
     def metrics(self) -> Any:
         """One line a step, one column a metric; empty where a step has not measured it."""
-        lines = self._source.metrics()
-        names = list(dict.fromkeys(name for line in lines for name in line)) or ["step"]
-        columns = {name: [line.get(name) for line in lines] for name in names if name != "step"}
-        steps = pa.array([int(line["step"]) for line in lines], pa.int64())
-        return _frame({"step": steps} | {name: pa.array(values, pa.float64()) for name, values in columns.items()})
+        series = self._source.series()
+        columns = {"step": pa.array(series.steps, pa.int64())}
+        for name in series.names:
+            there = series.where(name)
+            columns[name] = pa.array(series.column(name), pa.float64(), mask=~there)
+        return _frame(columns)
+
+    def skipped(self) -> dict[str, int]:
+        """How many lines of metrics.jsonl and the other logs could not be read and were left out, by file."""
+        return {skipped.file: skipped.count for skipped in self._source.skipped()}
 
     def rollouts(self, step: int) -> Any:
         """One line a rollout: its row columns, the sum of its scores and its number of chosen tokens."""
@@ -68,7 +73,7 @@ class LoadedRun:
 
     def rollout(self, step: int, row: int) -> Any:
         """One line a token of one rollout, with its text."""
-        found = self._source.rollouts(step, [row])[0]
+        found = self._source.rollouts(step, [row], tokens=1 << 31)[0]
         ids = found.get("token_ids") or []
         columns: dict[str, Any] = {"t": pa.array(range(len(found["response_mask"])), pa.int64())}
         if ids:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -24,6 +25,7 @@ class Library:
         self._mapping, self._tokenizer = mapping, tokenizer
         self._folders: list[Path] = []
         self._sources: dict[Path, Source] = {}
+        self._taken: set[str] = set()
         self._lock = Lock()
         for place in places:
             path = place.expanduser()
@@ -41,36 +43,40 @@ class Library:
                         with suppress(MingceError):  # it has gone again
                             self._add(path, RunSource(path, self._tokenizer))
             self._sources = {path: source for path, source in self._sources.items() if path.exists()}
+            self._taken = {source.id for source in self._sources.values()}
             found = list(self._sources.values())
         return sorted(found, key=lambda source: (-source.updated(), source.id))
 
     def source(self, source_id: str) -> Source:
         """The source of that id; an unknown one is an error."""
-        for known in (list(self._sources.values()), self.sources()):
-            for source in known:
+        for known in (self._sources.values, self.sources):
+            for source in list(known()):
                 if source.id == source_id and source.path.exists():
                     return source
         raise RunError(f"there is no run '{source_id[:80]}' here")
 
     def _add(self, path: Path, source: Source) -> None:
-        taken = {known.id for known in self._sources.values()}
-        plain = _PLAIN.fullmatch(source.name) is not None and source.name not in taken
-        mark = blake2b(str(path).encode(), digest_size=4).hexdigest()
+        plain = _PLAIN.fullmatch(source.name) is not None and source.name not in self._taken
+        mark = blake2b(os.fsencode(path), digest_size=4).hexdigest()
         source.id = source.name if plain else f"{source.kind}-{mark}"
+        self._taken.add(source.id)
         self._sources[path] = source
 
 
 def _runs_in(folder: Path) -> list[Path]:
     """The runs right below a folder, links that lead out of it left out."""
-    found = []
+    root, found = folder.resolve(), []
     try:
-        entries = sorted(folder.iterdir())
+        with os.scandir(root) as entries:
+            names = sorted((entry.name, entry.is_symlink()) for entry in entries if not entry.name.startswith("."))
     except OSError as error:
         raise DataError(f"{folder} cannot be read ({error.strerror}).") from error
-    for entry in entries:
-        if not entry.name.startswith(".") and is_run(entry) and entry.resolve().is_relative_to(folder.resolve()):
-            found.append(entry.resolve())
-    return found
+    for name, linked in names:
+        with suppress(OSError, RuntimeError):  # a link that leads in a circle
+            path = (root / name).resolve() if linked else root / name
+            if is_run(path) and (not linked or path.is_relative_to(root)):
+                found.append(path)
+    return list(dict.fromkeys(found))
 
 
 def _is_empty(folder: Path) -> bool:

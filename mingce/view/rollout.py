@@ -9,7 +9,7 @@ from typing import Any
 
 from mingce.columns import TOKEN_COLUMNS
 from mingce.view.digits import Digits
-from mingce.view.source import Source
+from mingce.view.source import MAX_TOKENS, Source
 
 MASKS = ("response_mask", "attention_mask", "loss_mask")
 SIBLING_TOKENS = 10_000
@@ -23,6 +23,9 @@ PROMPTS = 50
 def rollout(source: Source, step: int, row: int, whitening: dict[str, Any] | None) -> dict[str, Any]:
     """Everything about one rollout."""
     found = source.rollouts(step, [row])[0]
+    more = len(found["response_mask"]) >= MAX_TOKENS
+    if more:
+        found = {name: value[: MAX_TOKENS - 1] if isinstance(value, list) else value for name, value in found.items()}
     settings = source.settings(step)
     texts = source.tokens()
     columns = numbers(found, short=source.kind == "run")
@@ -53,6 +56,7 @@ def rollout(source: Source, step: int, row: int, whitening: dict[str, Any] | Non
         "whitening": whitening,
         "siblings": siblings,
         "siblings_left_out": left_out,
+        "more_tokens": more,
     }
 
 
@@ -101,7 +105,7 @@ def _siblings(
     tokens, short = 0, source.kind == "run"
     for start in range(0, len(rows), SIBLINGS_AT_ONCE):
         part = rows[start : start + SIBLINGS_AT_ONCE]
-        for one, found in zip(part, source.rollouts(step, part, names), strict=True):
+        for one, found in zip(part, source.rollouts(step, part, names, SIBLING_TOKENS), strict=True):
             tokens += len(found["response_mask"])
             if not shown or tokens <= SIBLING_TOKENS:
                 text = {"row": one, "score": _score(found), "response": found.get("response") or ""}
@@ -189,7 +193,7 @@ def through(source: Source, prompt: str, places: Sequence[tuple[int, int]]) -> d
     for step, rows in sorted(by_step.items()):
         kept = [row for k, row in enumerate(rows, place) if k % every == 0]
         place += len(rows)
-        for row, found in zip(kept, source.rollouts(step, kept, names) if kept else [], strict=True):
+        for row, found in zip(kept, source.rollouts(step, kept, names, THROUGH_TOKENS) if kept else [], strict=True):
             if (found.get("prompt") or "") != prompt:  # a hash may be that of another text
                 continue
             answers.append(

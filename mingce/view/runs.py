@@ -7,23 +7,28 @@ import os
 import re
 import socket
 import stat
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
-from threading import Lock
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
 import yaml
 
 from mingce.columns import ROW_COLUMNS
 from mingce.errors import MingceError, RunError
+from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
-from mingce.view.source import Ragged, Source, flat
+from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
+from mingce.view.series import Series
+from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source, flat
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 if TYPE_CHECKING:
     from mingce.audit.dump import Dump
 
-MAX_TEXT = 1 << 20
 _OWNER = re.compile(r"process (\d+) on (\S+)")
 _MAGIC = b"PAR1"
 
@@ -36,10 +41,10 @@ class RunSource(Source):
     def __init__(self, path: Path, tokenizer: Path | None = None):
         super().__init__(path.name, path)
         self._run = Run.open(path, readonly=True)
-        self._metrics = _Log(self._run.metrics_path, self._tell)
-        self._timings = _Log(self._run.timings_path, self._tell)
-        self._audits = _Log(self._run.audit_path, self._tell)
-        self._events = _Log(self._run.events_path, self._tell, texts=True)
+        self._metrics, self._timings = NumberLog(self._run.metrics_path), NumberLog(self._run.timings_path)
+        self._audits, self._events = AuditLog(self._run.audit_path), EventLog(self._run.events_path)
+        self._logs = (self._metrics, self._timings, self._audits, self._events)
+        self._joined: tuple[Series, Series, Series] | None = None
         self._checked: dict[int, tuple[tuple[int, int], str | None]] = {}
         self._config: tuple[int, dict[str, Any]] | None = None
         self._tokenizer = tokenizer
@@ -62,38 +67,47 @@ class RunSource(Source):
         try:
             time = _regular(path).st_mtime_ns
             if self._config is None or self._config[0] != time:
-                with path.open("rb") as file:
-                    values = yaml.safe_load(file.read(MAX_TEXT))
+                values = read_yaml(path, follow=False)
                 if not isinstance(values, dict):
                     raise RunError("it holds no settings")
                 self._config = time, flat(values)
                 self._tell(path.name, None)
-        except (OSError, yaml.YAMLError, UnicodeDecodeError, RunError) as error:
+        except (OSError, yaml.YAMLError, RunError) as error:
             self._tell(path.name, _reason(error))
         return self._config[1] if self._config else {}
 
-    def metrics(self) -> list[dict[str, float]]:
-        timings = {int(line["step"]): line for line in self._timings.lines()}
-        lines = [line | timings.get(int(line["step"]), {}) for line in self._metrics.lines()]
-        return sorted(lines, key=lambda line: line["step"])
+    def series(self) -> Series:
+        metrics, timings = self._metrics.series(), self._timings.series()
+        known = self._joined
+        if known is None or known[0] is not metrics or known[1] is not timings:
+            known = self._joined = metrics, timings, metrics.joined(timings)
+        return known[2]
 
     def last_step(self) -> int | None:
-        lines = self._metrics.lines()
-        return int(lines[-1]["step"]) if lines else None
+        return self._metrics.series().last_step()
+
+    def skipped(self) -> list[Skipped]:
+        for log in self._logs:
+            log.refresh()
+        return [skipped for log in self._logs if (skipped := log.skipped())]
+
+    def damaged(self) -> list[Damage]:
+        whys = {skipped.file: skipped.sentence() for skipped in self.skipped()}
+        whys |= {log.path.name: log.fault for log in self._logs if log.fault}
+        return sorted([*super().damaged(), *(Damage(file, why) for file, why in whys.items())])
 
     def updated(self) -> float:
-        times = [path.stat().st_mtime for path in (self._run.metrics_path, self.path / "config.yaml") if path.exists()]
-        return max(times, default=0.0)
+        times = [0.0]
+        for path in (self._run.metrics_path, self.path / "config.yaml"):
+            with suppress(OSError):
+                times.append(path.lstat().st_mtime)
+        return max(times)
 
     def events(self) -> list[dict[str, Any]]:
-        saved: list[dict[str, Any]] = [{"step": step, "kind": "checkpoint"} for step in self._run.checkpoint_steps()]
-        for line in self._audits.lines():
-            found = line.get("findings")
-            levels = [one.get("severity") for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-            counts = {"bugs": levels.count("bug"), "suspicious": levels.count("suspicious")}
-            saved.append({"step": line["step"], "kind": "audit", **counts})
-        saved += ({name: line.get(name) for name in ("step", "kind", "why", "time")} for line in self._events.lines())
-        return sorted(saved, key=lambda event: event["step"])
+        steps = [step for step in self._run.checkpoint_steps() if step <= MAX_STEP][-MAX_EVENTS:]
+        saved: list[dict[str, Any]] = [{"step": step, "kind": "checkpoint"} for step in steps]
+        saved += self._audits.newest() + self._events.newest()
+        return sorted(saved, key=lambda event: int(event["step"]))
 
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -110,7 +124,7 @@ class RunSource(Source):
             known = self._checked.get(step)
             if known is not None and known[0] == stamp:
                 return known[1]
-            with path.open("rb") as file:
+            with open_regular(path, follow=False) as file:
                 head = file.read(4)
                 file.seek(max(status.st_size - 8, 0))
                 footer, tail = int.from_bytes(file.read(4), "little"), file.read(4)
@@ -163,10 +177,7 @@ class RunSource(Source):
         stored = self._read(step, lambda: self._run.ledger.column(step, name))
         if stored is None:
             return None
-        offsets = stored.offsets.to_numpy()
-        return Ragged(
-            stored.flatten().to_numpy(zero_copy_only=False), offsets - offsets[0] if len(offsets) else offsets
-        )
+        return _ragged(stored)
 
     def row_column(self, step: int, name: str) -> list[Any] | None:
         stored = self._read(step, lambda: self._run.ledger.column(step, name))
@@ -177,13 +188,35 @@ class RunSource(Source):
             return [value and json.loads(value) for value in values]
         return values
 
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names))
+    def batches(self, step: int, names: Sequence[str]) -> Iterator[dict[str, Ragged]]:
+        for table in self._parts(step, names):
+            yield {name: _ragged(table[name].combine_chunks()) for name in table.column_names}
+
+    def search(self, step: int, text: str) -> Array:
+        found = []
+        for table in self._parts(step, ("prompt", "response", "uid")):
+            kept = np.zeros(table.num_rows, dtype=bool)
+            for name in table.column_names:
+                column = table[name].combine_chunks()
+                same = pc.equal(column, text) if name == "uid" else pc.match_substring(column, text, ignore_case=True)
+                kept |= pc.fill_null(same, False).to_numpy(zero_copy_only=False)
+            found.append(kept)
+        return np.concatenate(found) if found else np.zeros(self.size(step), dtype=bool)
+
+    def _parts(self, step: int, names: Sequence[str]) -> Iterator[pa.Table]:
+        parts = self._run.ledger.parts(step, names)
+        while (table := self._read(step, lambda: next(parts, None))) is not None:
+            yield table
+
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
+        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names, tokens))
         return found
 
     def settings(self, step: int) -> dict[str, Any]:
         config = self.config()
-        beta = next((line.get("critic/kl_coeff") for line in self._metrics.lines() if line["step"] == step), None)
+        beta = self._metrics.series().at(step, "critic/kl_coeff")
         return {
             "estimator": config.get("estimator"),
             "gamma": config.get("credit.gamma"),
@@ -216,58 +249,15 @@ class RunSource(Source):
         return open_dump(self._path(step))[0]
 
 
-class _Log:
-    """A file that grows by a line of JSON a step. What was read stays read; damaged lines are told and passed over."""
+def _ragged(stored: pa.ListArray) -> Ragged:
+    """A token column as Arrow holds it."""
+    from mingce.store import LedgerFileError
 
-    def __init__(self, path: Path, tell: Callable[[str, str | None], None], *, texts: bool = False):
-        """With `texts` a text is a text; else it is a number that JSON has no digits for."""
-        self._path, self._tell, self._texts = path, tell, texts
-        self._inode, self._read_to, self._count = -1, 0, 0
-        self._lines: list[dict[str, Any]] = []
-        self._bad: list[int] = []
-        self._lock = Lock()
-
-    def lines(self) -> list[dict[str, Any]]:
-        """Every whole line, numbers as floats."""
-        with self._lock:
-            return list(self._newest())
-
-    def _newest(self) -> list[dict[str, Any]]:
-        try:
-            status = _regular(self._path)
-        except FileNotFoundError:
-            return []
-        except OSError as error:
-            self._tell(self._path.name, _reason(error))
-            return []
-        if status.st_ino != self._inode or status.st_size < self._read_to:  # rewound: it is another file now
-            self._inode, self._read_to, self._count, self._lines, self._bad = status.st_ino, 0, 0, [], []
-        if status.st_size > self._read_to:
-            with self._path.open("rb") as file:
-                file.seek(self._read_to)
-                new = file.read()
-            whole = new[: new.rfind(b"\n") + 1]
-            self._read_to += len(whole)
-            for line in whole.splitlines():
-                self._count += 1
-                self._take(line)
-            where = ", ".join(map(str, self._bad[:5]))
-            self._tell(self._path.name, f"line {where} cannot be read and is left out" if self._bad else None)
-        return self._lines
-
-    def _take(self, line: bytes) -> None:
-        try:
-            entry = json.loads(line)
-            step = int(entry["step"])
-            found = {"step": step} | {
-                name: float(value) if isinstance(value, str) and not self._texts else value
-                for name, value in entry.items()
-                if name != "step"
-            }
-        except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
-            self._bad.append(self._count)
-            return
-        self._lines.append(found)
+    if not pa.types.is_list(stored.type) or stored.null_count:
+        raise LedgerFileError("a token column holds no lists of numbers; restore the ledger from a copy or delete it")
+    offsets = stored.offsets.to_numpy()
+    values = stored.flatten().to_numpy(zero_copy_only=False)
+    return Ragged(values, offsets - offsets[0] if len(offsets) else offsets)
 
 
 def is_run(path: Path) -> bool:
@@ -298,14 +288,15 @@ def _reason(error: BaseException) -> str:
 def _locked(lock: Path) -> bool:
     """Whether a process trains here. Asked without taking the lock, lest a run that begins right now be refused."""
     try:
-        status, owner = lock.stat(), lock.read_text(encoding="utf-8")[:200]
-    except (OSError, UnicodeDecodeError):
+        with open_regular(lock, follow=False) as file:
+            status, owner = os.fstat(file.fileno()), file.read(200).decode("utf-8", "replace")
+    except OSError:
         return False
     try:
         table = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:  # not Linux
         found = _OWNER.match(owner)
-        return found is not None and found[2] == socket.gethostname() and _alive(int(found[1]))
+        return found is not None and len(found[1]) < 10 and found[2] == socket.gethostname() and _alive(int(found[1]))
     return any(
         line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{status.st_ino}") for line in table.splitlines()
     )

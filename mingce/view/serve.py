@@ -13,6 +13,8 @@ from mingce.errors import SettingError
 from mingce.view.api import Api
 from mingce.view.gate import EVERYWHERE, is_loopback, names_of
 
+MAX_CONNECTIONS = 1000
+
 
 @dataclass(frozen=True)
 class Address:
@@ -50,6 +52,7 @@ def serve(
     port: int | None = None,
     *,
     browser: bool = True,
+    lang: str | None = None,
     started: Callable[[Address], None] = lambda address: None,
 ) -> None:
     """Serves until Ctrl-C; `started` is told the address."""
@@ -58,9 +61,19 @@ def serve(
     from mingce.view.app import make_app
 
     listener, address = listen(host, port)
-    app = make_app(api, hosts=names_of(host), any_address=host in EVERYWHERE, token=address.token)
+    app = make_app(api, hosts=names_of(host), any_address=host in EVERYWHERE, token=address.token, lang=lang)
     config = uvicorn.Config(
-        app, log_level="warning", access_log=False, server_header=False, lifespan="off", timeout_graceful_shutdown=1
+        app,
+        log_level="warning",
+        access_log=False,
+        server_header=False,
+        lifespan="off",
+        timeout_graceful_shutdown=1,
+        timeout_keep_alive=5,
+        http="h11",
+        ws="none",
+        limit_concurrency=MAX_CONNECTIONS,
+        h11_max_incomplete_event_size=32 << 10,
     )
     threading.Thread(target=api.warm, daemon=True).start()
     started(address)

@@ -7,7 +7,7 @@ of the column table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -19,8 +19,11 @@ from mingce.view.tokens import TokenTexts
 
 if TYPE_CHECKING:
     from mingce.audit.dump import Dump
+    from mingce.view.logs import Skipped
+    from mingce.view.series import Series
 
 Array = NDArray[Any]
+MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
                "data_source", "policy_version", "temperature")  # fmt: skip
 
@@ -43,6 +46,12 @@ class Ragged(NamedTuple):
         """[B] the sum of each row's numbers where `where` (as long as values) is True."""
         kept = np.where(where, self.values, 0).astype(np.float64)
         return np.bincount(self.rows, weights=kept, minlength=len(self.offsets) - 1)
+
+    def largest(self, where: Array) -> Array:
+        """[B] the largest magnitude of each row where `where` is True; NaN where it is nowhere."""
+        kept = np.append(np.where(where, np.abs(self.values), -1.0), -1.0)
+        found = np.maximum.reduceat(kept, self.offsets[:-1]) if len(self.offsets) > 1 else np.zeros(0)
+        return np.where((found < 0) | (np.diff(self.offsets) == 0), np.nan, found)
 
 
 class Damage(NamedTuple):
@@ -73,8 +82,8 @@ class Source(ABC):
         """Settings by dotted key."""
 
     @abstractmethod
-    def metrics(self) -> list[dict[str, float]]:
-        """One mapping a step, in order, each with its step."""
+    def series(self) -> Series:
+        """The numbers over the steps."""
 
     @abstractmethod
     def updated(self) -> float:
@@ -86,8 +95,7 @@ class Source(ABC):
 
     def last_step(self) -> int | None:
         """The newest step that is complete."""
-        metrics = self.metrics()
-        return int(metrics[-1]["step"]) if metrics else None
+        return self.series().last_step()
 
     def total_steps(self) -> int | None:
         """How many steps it will have."""
@@ -96,6 +104,10 @@ class Source(ABC):
 
     def events(self) -> list[dict[str, Any]]:
         """What happened besides steps."""
+        return []
+
+    def skipped(self) -> list[Skipped]:
+        """Lines of its logs that were left out because they cannot be read."""
         return []
 
     def message(self) -> str | None:
@@ -124,9 +136,30 @@ class Source(ABC):
     def row_column(self, step: int, name: str) -> list[Any] | None:
         """A row column of the step, one entry a rollout."""
 
+    def batches(self, step: int, names: Sequence[str]) -> Iterator[dict[str, Ragged]]:
+        """Those of the token columns that are there, for some rollouts at a time, in order."""
+        columns = {name: self.token_column(step, name) for name in names}
+        yield {name: column for name, column in columns.items() if column is not None}
+
+    def search(self, step: int, text: str) -> Array:
+        """[B] whether the prompt or the response contains the text, whatever its case, or the uid is the text."""
+        low = text.lower()
+        found = np.zeros(self.size(step), dtype=bool)
+        for name in ("prompt", "response"):
+            for row, value in enumerate(self.row_column(step, name) or []):
+                found[row] |= low in str(value or "").lower()
+        for row, uid in enumerate(self.row_column(step, "uid") or []):
+            found[row] |= str(uid) == text
+        return found
+
     @abstractmethod
-    def rollouts(self, step: int, rows: Sequence[int], names: Sequence[str] | None = None) -> list[dict[str, Any]]:
-        """Some rollouts with all or some of their columns: lists for token columns, plain values for row columns."""
+    def rollouts(
+        self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
+    ) -> list[dict[str, Any]]:
+        """Some rollouts with all or some of their columns: lists for token columns, plain values for row columns.
+
+        Of each list no more than `tokens`: what is longer could not be shown.
+        """
 
     @abstractmethod
     def settings(self, step: int) -> dict[str, Any]:
@@ -146,16 +179,6 @@ class Source(ABC):
             there = self.ledger_steps()
             hint = f"it has steps {there[0]} to {there[-1]}" if there else "it has none"
             raise RunError(f"{self.name} has no ledger of step {step} that can be read; {hint}")
-
-
-def mask_of(source: Source, step: int, name: str = "response_mask") -> Ragged:
-    """A mask of the step as bool; `loss_mask` falls back to response_mask."""
-    mask = source.token_column(step, name)
-    if mask is None and name != "response_mask":
-        return mask_of(source, step)
-    if mask is None:
-        raise RunError(f"step {step} of {source.name} has no response_mask")
-    return Ragged(mask.values.astype(bool), mask.offsets)
 
 
 def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""A step at a glance: a line a rollout, histograms, the best and worst of each group, the whitening's moments."""
+"""How a step's numbers are spread: histograms, and the moments that whitening takes, gathered batch by batch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.view.source import Array, Source, mask_of
+from mingce.view.source import Array
 
 CUT = 400
 BINS = 40
@@ -15,117 +15,70 @@ EPSILON = 1e-8  # as mingce.algorithms.masking adds to the variance
 _FLOAT32_EPS = 2.0**-23
 
 
-def step_table(source: Source, step: int, search: str = "") -> list[dict[str, Any]]:
-    """One entry a rollout; with `search` those whose prompt or response contains it."""
-    mask = mask_of(source, step)
-    size = len(mask.offsets) - 1
-    scores = source.token_column(step, "scores")
-    outcome = source.row_column(step, "outcome") if source.kind == "dump" else None
-    score: Any = outcome or [None] * size
-    if scores is not None:
-        score = scores.sums(mask.values & np.isfinite(scores.values)).tolist()
-    lengths = np.bincount(mask.rows, weights=mask.values, minlength=size).astype(int)
-    columns: dict[str, Any] = {
-        "kl": _row_means(source, step, lengths),
-        "length": lengths.tolist(),
-        "max_abs_advantage": _row_max(source, step, "advantages", mask.values, size),
-        "score": score,
-    }
-    for name, stored in {
-        "uid": "uid",
-        "group": "group",
-        "parts": "score_parts",
-        "finish_reason": "finish_reason",
-    }.items():
-        columns[name] = source.row_column(step, stored) or [None] * size
-    prompts, responses = (source.row_column(step, name) or [""] * size for name in ("prompt", "response"))
-    table = []
-    for row in range(size):
-        prompt, response = prompts[row] or "", responses[row] or ""
-        if search and search not in prompt and search not in response:
-            continue
-        entry = {name: values[row] for name, values in columns.items()}
-        table.append({"row": row, "prompt": cut(prompt), "response": cut(response)} | entry)
-    return table
-
-
 def cut(text: str) -> str:
     """A text as the table shows it."""
     return text if len(text) <= CUT else text[: CUT - 1] + "…"
 
 
-def _row_means(source: Source, step: int, lengths: Array) -> list[float | None]:
-    kl = source.token_column(step, "kl")
-    if kl is None:
-        return [None] * len(lengths)
-    mask = mask_of(source, step)
-    sums = kl.sums(mask.values & np.isfinite(kl.values))
-    return [float(total / n) if n else None for total, n in zip(sums, lengths, strict=True)]
-
-
-def _row_max(source: Source, step: int, name: str, mask: Array, size: int) -> list[float | None]:
-    column = source.token_column(step, name)
-    if column is None:
-        return [None] * size
-    largest = np.full(size, -1.0)
-    kept = mask & np.isfinite(column.values)
-    np.maximum.at(largest, column.rows[kept], np.abs(column.values[kept]))
-    return [float(x) if x >= 0 else None for x in largest]
-
-
-def histograms(source: Source, step: int) -> dict[str, Any]:
-    """Rewards summed over each rollout, advantages and ratios of each chosen token."""
-    mask = mask_of(source, step)
-    found: dict[str, Any] = {}
-    rewards = source.token_column(step, "rewards")
-    if rewards is not None:
-        sums = rewards.sums(mask.values & np.isfinite(rewards.values))
-        found["rewards"] = {"of": "rollout"} | histogram(sums)
-    for name in ("advantages", "ratio"):
-        column = source.token_column(step, name)
-        if column is not None:
-            found[name] = {"of": "token"} | histogram(column.values[mask.values])
-    return found
-
-
 def histogram(values: Array) -> dict[str, Any]:
     """Counts between edges; numbers that are not finite are counted as dropped."""
-    finite = values[np.isfinite(values)].astype(np.float64)
-    if not len(finite):
-        return {"edges": [], "counts": [], "dropped": len(values)}
-    low, high = float(finite.min()), float(finite.max())
-    if high - low <= 1e-12 * max(abs(low), abs(high), 1.0):  # all the same: one bin of a width that can be drawn
-        return {"edges": [low - 0.5, high + 0.5], "counts": [len(finite)], "dropped": len(values) - len(finite)}
-    counts, edges = np.histogram(finite, bins=BINS, range=(low, high))
-    return {"edges": edges.tolist(), "counts": counts.tolist(), "dropped": len(values) - len(finite)}
+    spread = Spread()
+    spread.look(values)
+    spread.count(values)
+    return spread.histogram()
 
 
-def groups(table: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Each group's best and worst rollout, in the order in which they appear."""
-    members: dict[Any, list[dict[str, Any]]] = {}
-    for entry in table:
-        if entry["group"] is not None and entry["score"] is not None and math.isfinite(entry["score"]):
-            members.setdefault(entry["group"], []).append(entry)
-    return [
-        {
-            "group": group,
-            "size": len(rows),
-            "mean": sum(row["score"] for row in rows) / len(rows),
-            "best_row": max(rows, key=lambda row: row["score"])["row"],
-            "worst_row": min(rows, key=lambda row: row["score"])["row"],
-        }
-        for group, rows in members.items()
-    ]
+class Spread:
+    """A histogram in two passes: `look` at all numbers, then `count` them between the edges that fit."""
+
+    def __init__(self) -> None:
+        self.seen, self._finite = 0, 0
+        self._low, self._high = math.inf, -math.inf
+        self._counts: Array = np.zeros(BINS, dtype=np.int64)
+
+    def look(self, values: Array) -> None:
+        finite = values[np.isfinite(values)]
+        self.seen += len(values)
+        self._finite += len(finite)
+        if len(finite):
+            self._low, self._high = min(self._low, float(finite.min())), max(self._high, float(finite.max()))
+
+    def count(self, values: Array) -> None:
+        if not self._same and self._finite:
+            finite = values[np.isfinite(values)].astype(np.float64)
+            self._counts += np.histogram(finite, bins=BINS, range=(self._low, self._high))[0]
+
+    @property
+    def _same(self) -> bool:
+        return self._high - self._low <= 1e-12 * max(abs(self._low), abs(self._high), 1.0)
+
+    def histogram(self) -> dict[str, Any]:
+        dropped = self.seen - self._finite
+        if not self._finite:
+            return {"edges": [], "counts": [], "dropped": dropped}
+        if self._same:  # one bin of a width that can be drawn
+            return {"edges": [self._low - 0.5, self._high + 0.5], "counts": [self._finite], "dropped": dropped}
+        edges = np.histogram_bin_edges(np.zeros(0), bins=BINS, range=(self._low, self._high))
+        return {"edges": edges.tolist(), "counts": self._counts.tolist(), "dropped": dropped}
 
 
-def whitening(source: Source, step: int) -> dict[str, Any] | None:
-    """Mean and spread of the step's raw advantages over the tokens in the losses: what whitening takes them by."""
-    column = source.token_column(step, "advantages")
-    if column is None:
-        return None
-    mask = mask_of(source, step, "loss_mask").values
-    values = column.values[mask & np.isfinite(column.values)].astype(np.float64)
-    mean = float(values.mean()) if len(values) else 0.0
-    variance = float(((values - mean) ** 2).sum() / (len(values) - 1)) if len(values) > 1 else 0.0
-    variance = variance if variance > (_FLOAT32_EPS * abs(mean)) ** 2 else 0.0
-    return {"mean": mean, "std": math.sqrt(variance), "variance": variance, "count": len(values), "epsilon": EPSILON}
+class Moments:
+    """Mean and spread of the raw advantages over the tokens in the losses, batch by batch."""
+
+    def __init__(self) -> None:
+        self.seen, self._count, self._mean, self._squares = False, 0, 0.0, 0.0
+
+    def add(self, values: Array) -> None:
+        self.seen = True
+        if len(values):
+            new = values.astype(np.float64)
+            count, mean = len(new), float(new.mean())
+            total, shift = self._count + count, mean - self._mean
+            self._squares += float(((new - mean) ** 2).sum()) + shift**2 * self._count * count / total
+            self._mean += shift * count / total
+            self._count = total
+
+    def found(self) -> dict[str, Any]:
+        variance = self._squares / (self._count - 1) if self._count > 1 else 0.0
+        variance = variance if variance > (_FLOAT32_EPS * abs(self._mean)) ** 2 else 0.0
+        return {"mean": self._mean, "std": math.sqrt(variance), "variance": variance, "count": self._count}

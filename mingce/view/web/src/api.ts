@@ -80,7 +80,9 @@ export const paths = {
   through: (id: string, step: number, row: number) => `${paths.run(id)}/through?step=${step}&row=${row}`,
   prompts: (id: string) => `${paths.run(id)}/through`,
   audit: (id: string, step: number) => `${paths.run(id)}/audit?step=${step}`,
-  search: (id: string, step: number, text: string) => `${paths.step(id, step)}?search=${encodeURIComponent(text)}`,
+  table: (id: string, step: number, question: string, offset: number) => `${paths.step(id, step)}/rollouts?${question}${question && "&"}offset=${offset}`,
+  range: (id: string, [from, to]: [number, number]) => `${paths.run(id)}?from=${from}&to=${to}`,
+  moreRuns: (offset: number) => `/api/runs?offset=${offset}`,
   events: (id: string) => `${paths.run(id)}/events`,
 };
 

@@ -94,7 +94,7 @@ function Page({ route }: { route: Route }) {
   if (page === "through") return <Through id={id} query={query} />;
   if (page === "audit") return <Audit id={id} query={query} />;
   if (page === "step" && rollout === "rollout") return <Rollout id={id} step={Number(step)} row={Number(row)} query={query} />;
-  if (page === "step") return <Step key={step} id={id} step={Number(step)} />;
+  if (page === "step") return <Step key={step} id={id} step={Number(step)} query={query} />;
   return <Run id={id} />;
 }
 

@@ -1,4 +1,4 @@
-/** Language and theme: remembered by the browser, else the one the server names, else the browser's. */
+/** Language and theme: remembered by the browser, else as the server or the browser says. */
 import { createContext } from "preact";
 import { useContext } from "preact/hooks";
 import type { Both, Lang } from "./types";
@@ -22,8 +22,10 @@ export function remember(key: string, value: string): void {
 }
 
 export function firstLang(): Lang {
-  const lang = remembered("lang") ?? document.documentElement.dataset.lang; // the server names the person's
+  const lang = remembered("lang");
   if (lang === "zh" || lang === "en") return lang;
+  const told = document.querySelector<HTMLMetaElement>("meta[name=mingce-lang]")?.content; // what `mingce view` was told
+  if (told === "zh" || told === "en") return told;
   return navigator.language.toLowerCase().startsWith("zh") ? "zh" : "en";
 }
 

@@ -39,6 +39,11 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
             ))}
         </nav>
       </header>
+      {rollout.more_tokens && (
+        <p class="card notice">
+          {say(`这条回答太长，只显示前 ${rollout.tokens.length.toLocaleString("zh-CN")} 个 token。`, `This rollout is too long; its first ${rollout.tokens.length.toLocaleString("en-GB")} tokens are shown.`)}
+        </p>
+      )}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

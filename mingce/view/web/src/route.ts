@@ -36,7 +36,7 @@ export const to = {
   runs: (query?: Query) => address("/", query),
   playground: () => address("/playground"),
   run: (run: string) => address(`/run/${id(run)}`),
-  step: (run: string, step: number) => address(`/run/${id(run)}/step/${step}`),
+  step: (run: string, step: number, query?: Query) => address(`/run/${id(run)}/step/${step}`, query),
   rollout: (run: string, step: number, row: number, query?: Query) =>
     address(`/run/${id(run)}/step/${step}/rollout/${row}`, query),
   through: (run: string, query?: Query) => address(`/run/${id(run)}/through`, query),

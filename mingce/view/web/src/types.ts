@@ -34,6 +34,13 @@ export interface Damage {
   why: string;
 }
 
+/** Lines of a log that could not be read: how many, and the first of them. */
+export interface SkippedLines {
+  file: string;
+  count: number;
+  lines: number[];
+}
+
 /** What happened besides steps; a restart says why. */
 export interface RunEvent {
   step: number;
@@ -52,6 +59,9 @@ export interface Run {
   metrics: MetricText[];
   ledger_steps: number[];
   damaged: Damage[];
+  skipped?: SkippedLines[];
+  /** Of so many steps the least and the greatest value stand in the series; 1 when all are there. */
+  every: number;
   events?: RunEvent[];
   kind?: "run" | "dump";
   message?: string | null;
@@ -69,6 +79,8 @@ export interface RolloutLine {
   max_abs_advantage: Num;
   prompt: string;
   response: string;
+  best: boolean;
+  worst: boolean;
 }
 
 export interface Histogram {
@@ -104,6 +116,9 @@ export interface Settings {
 export interface Step {
   step: number;
   rollouts: RolloutLine[];
+  /** The names of the parts of a score, and of the ways to end. */
+  parts: string[];
+  endings: string[];
   histograms: Record<string, Histogram>;
   groups: { group: string; size?: number; mean?: Num; best_row: number; worst_row: number }[];
   shown?: number;
@@ -148,6 +163,8 @@ export interface Rollout {
   whitening: Whitening | null;
   siblings: Sibling[];
   siblings_left_out?: number;
+  /** The rollout is longer than what is shown. */
+  more_tokens?: boolean;
   bootstrap?: Num;
 }
 

@@ -13,9 +13,13 @@ export interface WindowedProps {
   show?: number | null;
   height?: number;
   label: string;
+  /** Another one brings the table back to its top. */
+  version?: string;
+  /** Told which rows are in sight. */
+  onSee?: (first: number, last: number) => void;
 }
 
-export function Windowed({ count, head, row, show = null, height = 420, label }: WindowedProps) {
+export function Windowed({ count, head, row, show = null, height = 420, label, version = "", onSee }: WindowedProps) {
   const box = useRef<HTMLDivElement>(null);
   const [top, setTop] = useState(0);
   useEffect(() => {
@@ -28,6 +32,10 @@ export function Windowed({ count, head, row, show = null, height = 420, label }:
   }, [show]);
   const first = Math.max(0, Math.floor(top / ROW) - EXTRA);
   const last = Math.min(count, Math.ceil((top + height) / ROW) + EXTRA);
+  useEffect(() => {
+    if (box.current) box.current.scrollTop = 0;
+  }, [version]);
+  useEffect(() => onSee?.(first, last), [first, last]);
   return (
     <div
       class="table-box"

@@ -1,10 +1,11 @@
 /** One run: charts over its steps, each with what it means; a click on a point goes to the step. */
 import { useMemo, useState } from "preact/hooks";
-import { paths, useData, useNews } from "../api";
+import { exported, paths, useData, useNews } from "../api";
 import { Chart } from "../chart";
 import { seriesColours } from "../colours";
 import { Await } from "../loading";
 import { Formula } from "../math";
+import { Notices } from "../notices";
 import { usePrefs } from "../prefs";
 import { go, to } from "../route";
 import { plan, type ChartPlan } from "../run_charts";
@@ -14,17 +15,29 @@ import type { Run as RunData } from "../types";
 export function Run({ id }: { id: string }) {
   const [live, setLive] = useState(true);
   const news = useNews(id, live);
-  const run = useData<RunData>(paths.run(id), news);
+  const [range, setRange] = useState<Range | null>(null);
+  const whole = useData<RunData>(paths.run(id), news);
+  const part = useData<RunData>(range && paths.range(id, range), news);
+  const run = range && part.data ? part : whole;
   const training = run.data?.status === "training";
   if (run.data && training !== live) setLive(training);
   return (
     <main>
-      <Await of={run}>{(data) => <Charts id={id} run={data} />}</Await>
+      <Await of={run}>{(data) => <Charts id={id} run={data} range={range} onRange={setRange} />}</Await>
     </main>
   );
 }
 
-function Charts({ id, run }: { id: string; run: RunData }) {
+type Range = [number, number];
+
+interface ChartsProps {
+  id: string;
+  run: RunData;
+  range: Range | null;
+  onRange: (range: Range | null) => void;
+}
+
+function Charts({ id, run, range, onRange }: ChartsProps) {
   const { say } = usePrefs();
   const { first, rest } = useMemo(() => plan(run), [run]);
   const [all, setAll] = useState(false);
@@ -35,23 +48,21 @@ function Charts({ id, run }: { id: string; run: RunData }) {
         <StatusMark status={run.status} />
         <StepJump id={id} steps={run.ledger_steps} />
       </header>
-      {run.message && <p class="card notice">{run.message}</p>}
-      {run.damaged.map(({ file, why }) => (
-        <p key={file} class="card notice" role="alert">
-          {say(`账本文件 ${file} 已损坏：${why}。其余照常显示。`, `Ledger file ${file} is damaged: ${why}. The rest is shown as usual.`)}
-        </p>
-      ))}
-      {(run.events ?? [])
-        .filter(({ kind }) => kind === "restart")
-        .map(({ step, why, time }) => (
-          <p key={time} class="card notice">
-            {say(`第 ${step} 步之后有进程丢失，已从存档重做：${why}。`, `Processes were lost after step ${step} and the run went on from its checkpoint: ${why}.`)}
-          </p>
-        ))}
-      <p class="muted hint">{say("点图上的点进入那一步。", "Click a point to open its step.")}</p>
+      <Notices run={run} />
+      <p class="muted hint">
+        {say("点图上的点进入那一步。", "Click a point to open its step.")}
+        {run.every > 1 && !exported && (
+          <> {say(`每 ${run.every} 步画出最小与最大值；横向拖动可放大。`, `Of every ${run.every} steps the least and the greatest value is drawn; drag across a chart to zoom in.`)}</>
+        )}
+        {range && (
+          <button type="button" class="tag" onClick={() => onRange(null)}>
+            {say(`第 ${range[0]}–${range[1]} 步`, `steps ${range[0]}–${range[1]}`)} ✕
+          </button>
+        )}
+      </p>
       <div class="chart-grid">
         {first.map((chart) => (
-          <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} />
+          <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} onRange={onRange} />
         ))}
       </div>
       {rest.length > 0 && (
@@ -62,7 +73,7 @@ function Charts({ id, run }: { id: string; run: RunData }) {
       {all && (
         <div class="chart-grid">
           {rest.map((chart) => (
-            <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} />
+            <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} onRange={onRange} />
           ))}
         </div>
       )}
@@ -102,7 +113,7 @@ function StepJump({ id, steps }: { id: string; steps: number[] }) {
   );
 }
 
-function MetricCard({ id, run, chart }: { id: string; run: RunData; chart: ChartPlan }) {
+function MetricCard({ id, run, chart, onRange }: { id: string; run: RunData; chart: ChartPlan; onRange: (range: Range) => void }) {
   const { say, pick, dark } = usePrefs();
   const colours = seriesColours(dark);
   const lines = useMemo(() => chart.names.map((name) => ({ name, values: run.series[name] })), [chart, run]);
@@ -131,6 +142,8 @@ function MetricCard({ id, run, chart }: { id: string; run: RunData; chart: Chart
       <Chart
         steps={run.steps}
         lines={lines}
+        every={run.every}
+        onRange={run.every > 1 && !exported ? onRange : undefined}
         onPick={run.ledger_steps.length ? open : undefined}
         label={say(`${chart.names[0]} 随步数变化`, `${chart.names[0]} over steps`)}
       />

@@ -1,6 +1,6 @@
 /** All runs found; two or more can be laid over each other. */
 import { useEffect, useMemo, useState } from "preact/hooks";
-import { get, paths, useData } from "../api";
+import { exported, get, paths, useData } from "../api";
 import { Chart } from "../chart";
 import { seriesColours } from "../colours";
 import { Await } from "../loading";
@@ -11,11 +11,19 @@ import { Sparkline } from "../sparkline";
 import { StatusMark } from "../status";
 import type { Num, Run, RunSummary } from "../types";
 
+const PAGE = 200; // runs in one answer
 const COMPARED = ["critic/score/mean", "critic/kl", "actor/entropy", "critic/vf_explained_var"];
 
 export function Runs({ query }: { query: URLSearchParams }) {
   const { say } = usePrefs();
   const runs = useData<RunSummary[]>(paths.runs);
+  const [more, setMore] = useState<RunSummary[]>([]);
+  const [done, setDone] = useState(false);
+  const load = (offset: number) =>
+    void get<RunSummary[]>(paths.moreRuns(offset)).then((found) => {
+      setMore([...more, ...found]);
+      setDone(found.length === 0);
+    });
   const picked = (query.get("compare") ?? "").split(",").filter(Boolean);
   const pick = (id: string) => {
     const next = picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id];
@@ -31,10 +39,15 @@ export function Runs({ query }: { query: URLSearchParams }) {
           ) : (
             <>
               <ul class="run-list">
-                {all.map((run) => (
+                {[...all, ...more].map((run) => (
                   <RunCard key={run.id} run={run} picked={picked.includes(run.id)} onPick={() => pick(run.id)} />
                 ))}
               </ul>
+              {!done && !exported && (all.length + more.length) % PAGE === 0 && (
+                <button type="button" class="more" onClick={() => load(all.length + more.length)}>
+                  {say("更早的运行", "Earlier runs")}
+                </button>
+              )}
               {picked.length >= 2 ? (
                 <Compare ids={picked} />
               ) : (

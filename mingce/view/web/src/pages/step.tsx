@@ -14,7 +14,7 @@ const SPREAD: [string, string, string, string][] = [
   ["ratio", "ρₜ", "新旧策略之比", "ratios"],
 ];
 
-export function Step({ id, step }: { id: string; step: number }) {
+export function Step({ id, step, query }: { id: string; step: number; query: URLSearchParams }) {
   const { say } = usePrefs();
   const data = useData<StepData>(paths.step(id, step));
   const run = useData<Run>(paths.run(id));
@@ -45,7 +45,7 @@ export function Step({ id, step }: { id: string; step: number }) {
               )}
             </div>
             <Facts data={found} />
-            <RolloutTable id={id} data={found} />
+            <RolloutTable id={id} data={found} query={query} />
           </>
         )}
       </Await>

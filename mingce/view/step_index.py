@@ -1,0 +1,212 @@
+"""A step's rollouts in a few small columns, from which a screenful is chosen, sorted and counted at once.
+
+Made in one pass over the ledger, some row groups at a time; a step of 100,000 rollouts keeps about ten megabytes of it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+
+from mingce.view.source import Array, Ragged, Source
+from mingce.view.summary import EPSILON, Moments, Spread, cut, histogram
+
+PAGE = 100  # rollouts in one answer unless asked otherwise
+MAX_PAGE = 500
+MAX_PARTS = 20
+MAX_ENDINGS = 50
+COLUMNS = ("response_mask", "loss_mask", "scores", "kl", "advantages", "rewards", "ratio")
+TEXTS = ("uid", "group", "score_parts", "finish_reason", "prompt", "response")
+
+
+@dataclass
+class Query:
+    """Which rollouts, in which order: `extreme` is all, best or worst of each group, `like` a row of the one group."""
+
+    offset: int = 0
+    limit: int = PAGE
+    sort: str = "row"
+    down: bool = False
+    search: str = ""
+    finish: str = ""
+    extreme: str = "all"
+    like: int | None = None
+
+
+@dataclass
+class StepIndex:
+    """[B] columns; NaN where there is no number, -1 where there is no group."""
+
+    size: int
+    numbers: dict[str, Array]
+    group: Array
+    finish: Array
+    endings: list[str]
+    best: Array
+    worst: Array
+    histograms: dict[str, Any]
+    whitening: dict[str, Any] | None
+    _searched: dict[str, Array] = field(default_factory=dict)
+
+    @property
+    def parts(self) -> list[str]:
+        """The names of the parts of a score."""
+        return [name.removeprefix("part:") for name in self.numbers if name.startswith("part:")]
+
+    def rows(self, source: Source, step: int, query: Query) -> Array:
+        """All rows that are asked for, in order."""
+        kept = np.ones(self.size, dtype=bool)
+        if query.search:
+            kept &= self._found(source, step, query.search)
+        if query.finish:
+            kept &= self.finish == (self.endings.index(query.finish) if query.finish in self.endings else -2)
+        if query.extreme in ("best", "worst"):
+            kept &= self.best if query.extreme == "best" else self.worst
+        if query.like is not None:
+            kept &= self.group == (self.group[query.like] if query.like < self.size else -2)
+        rows = np.flatnonzero(kept)
+        if query.sort == "row":
+            return rows[::-1] if query.down else rows
+        orders = {"group": self.group, "finish_reason": self.finish}
+        key = orders[query.sort] if query.sort in orders else self.numbers.get(query.sort)
+        if key is None:
+            return rows
+        values = key[rows].astype(np.float64)
+        values[np.isnan(values)] = -np.inf
+        return rows[np.argsort(-values if query.down else values, kind="stable")]
+
+    def _found(self, source: Source, step: int, text: str) -> Array:
+        found = self._searched.get(text)
+        if found is None:
+            found = source.search(step, text)
+            self._searched = dict([*self._searched.items(), (text, found)][-8:])
+        return found
+
+    def lines(self, source: Source, step: int, rows: Sequence[int]) -> list[dict[str, Any]]:
+        """One line a rollout, texts cut short."""
+        lines = []
+        for row, texts in zip(rows, source.rollouts(step, rows, TEXTS) if rows else [], strict=True):
+            line = {name: _number(self.numbers[name][row]) for name in ("score", "kl", "max_abs_advantage")}
+            named = {name: self.numbers[f"part:{name}"][row] for name in self.parts}
+            parts = {name: _number(value) for name, value in named.items() if not math.isnan(value)}
+            lines.append(
+                line
+                | {"row": row, "uid": texts.get("uid"), "group": texts.get("group"), "parts": parts or None}
+                | {"length": int(self.numbers["length"][row]), "finish_reason": texts.get("finish_reason")}
+                | {name: cut(texts.get(name) or "") for name in ("prompt", "response")}
+                | {"best": bool(self.best[row]), "worst": bool(self.worst[row])}
+            )
+        return lines
+
+    def groups(self, lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+        """The groups of these lines: how many there are, their mean score, the best and the worst rollout."""
+        score, found = self.numbers["score"], {}
+        for line in lines:
+            code = int(self.group[line["row"]])
+            if code >= 0 and code not in found:
+                rows = np.flatnonzero((self.group == code) & np.isfinite(score))
+                if len(rows):
+                    found[code] = {
+                        "group": line["group"], "size": len(rows), "mean": float(score[rows].mean()),
+                        "best_row": int(rows[score[rows].argmax()]), "worst_row": int(rows[score[rows].argmin()]),
+                    }  # fmt: skip
+        return list(found.values())
+
+
+def build_index(source: Source, step: int) -> StepIndex:
+    """Reads every token once, and advantages and ratios a second time for their histograms."""
+    sums: dict[str, list[Array]] = {name: [] for name in ("length", "score", "kl", "max_abs_advantage", "rewards")}
+    moments, spreads = Moments(), {"advantages": Spread(), "ratio": Spread()}
+    for batch in source.batches(step, COLUMNS):
+        _take(batch, sums, moments, spreads)
+    whole = {name: np.concatenate(parts) for name, parts in sums.items() if parts}
+    size = source.size(step)
+    numbers = {name: whole.get(name, np.full(size, np.nan)) for name in sums if name != "rewards"}
+    if "length" not in whole:
+        numbers["length"] = np.zeros(size)
+    if "score" not in whole:
+        numbers["score"] = np.array([_float(x) for x in source.row_column(step, "outcome") or [None] * size])
+    numbers |= _score_parts(source.row_column(step, "score_parts") or [])
+    group, _ = _codes(source.row_column(step, "group") or [None] * size)
+    finish, endings = _codes(source.row_column(step, "finish_reason") or [None] * size)
+    best, worst = _extremes(group, numbers["score"])
+    histograms = {"rewards": {"of": "rollout"} | histogram(whole["rewards"])} if "rewards" in whole else {}
+    there = [name for name, spread in spreads.items() if spread.seen]
+    for batch in source.batches(step, ("response_mask", *there)) if there else ():
+        for name in there:
+            spreads[name].count(batch[name].values[batch["response_mask"].values.astype(bool)])
+    histograms |= {name: {"of": "token"} | spreads[name].histogram() for name in there}
+    whitening = moments.found() | {"epsilon": EPSILON} if moments.seen else None
+    return StepIndex(size, numbers, group, finish, endings[:MAX_ENDINGS], best, worst, histograms, whitening)
+
+
+def _take(
+    batch: Mapping[str, Ragged], sums: dict[str, list[Array]], moments: Moments, spreads: Mapping[str, Spread]
+) -> None:
+    """Adds one batch of rollouts."""
+    mask = batch["response_mask"]
+    chosen = mask.values.astype(bool)
+    lengths = Ragged(chosen, mask.offsets).sums(chosen)
+    sums["length"].append(lengths)
+    for name, stored in (("score", "scores"), ("rewards", "rewards"), ("kl", "kl")):
+        if stored in batch:
+            column = batch[stored]
+            total = column.sums(chosen & np.isfinite(column.values))
+            if name == "kl":
+                total = np.where(lengths > 0, total / np.maximum(lengths, 1), np.nan)
+            sums[name].append(total)
+    if "advantages" in batch:
+        column = batch["advantages"]
+        finite = np.isfinite(column.values)
+        sums["max_abs_advantage"].append(column.largest(chosen & finite))
+        used = batch["loss_mask"].values.astype(bool) if "loss_mask" in batch else chosen
+        moments.add(column.values[used & finite])
+    for name, spread in spreads.items():
+        if name in batch:
+            spread.look(batch[name].values[chosen])
+
+
+def _codes(values: Sequence[Any]) -> tuple[Array, list[str]]:
+    """Texts as whole numbers in their order; None is -1."""
+    names = sorted({str(value) for value in values if value is not None})
+    places = {name: code for code, name in enumerate(names)}
+    return np.array([-1 if value is None else places[str(value)] for value in values], dtype=np.int32), names
+
+
+def _score_parts(entries: Sequence[Any]) -> dict[str, Array]:
+    found: dict[str, Array] = {}
+    for row, entry in enumerate(entries):
+        for name, value in entry.items() if isinstance(entry, Mapping) else ():
+            key = f"part:{name}"
+            if key not in found and len(found) < MAX_PARTS:
+                found[key] = np.full(len(entries), np.nan)
+            if key in found:
+                found[key][row] = _float(value)
+    return found
+
+
+def _extremes(group: Array, score: Array) -> tuple[Array, Array]:
+    """Which rows have the best and which the worst score of their group; of equal ones the first."""
+    best, worst = np.zeros(len(group), dtype=bool), np.zeros(len(group), dtype=bool)
+    rows = np.flatnonzero((group >= 0) & np.isfinite(score))
+    for sign, marked in ((-1, best), (1, worst)):
+        order = rows[np.lexsort((sign * score[rows], group[rows]))]
+        first = np.ones(len(order), dtype=bool)
+        first[1:] = group[order][1:] != group[order][:-1]
+        marked[order[first]] = True
+    return best, worst
+
+
+def _float(value: Any) -> float:
+    try:
+        return float(value) if isinstance(value, int | float | np.number) else math.nan
+    except OverflowError:
+        return math.nan
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if math.isfinite(value) else None
