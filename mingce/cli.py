@@ -70,11 +70,14 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
     ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="go on though settings, data, code or libraries are others; it is noted")
+    ] = False,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce import start
 
-    start.resume(console, Path(run), settings or [])
+    start.resume(console, Path(run), settings or [], changed=changed)
 
 
 Where = Annotated[
