@@ -220,6 +220,19 @@ def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = 
     return None
 
 
+def verify(path: Path) -> None:
+    """A RunError that says what is wrong, unless every byte of the checkpoint is as it was written."""
+    try:
+        manifest = read_manifest(path)
+        for name, entry in manifest["files"].items():
+            if measure(path / name)["sha256"] != entry["sha256"]:
+                raise RunError(f"{name} does not match its checksum")
+        if read_regular(path / "manifest.json") != manifest_bytes(manifest):
+            raise RunError("manifest.json does not match its checksum")
+    except (_Damage, _Unreadable, OSError) as error:
+        raise RunError(str(error)) from error
+
+
 def best_step(run: Run) -> int | None:
     """The step of the highest score among the checkpoints that are there."""
     whole, _ = _survey(run)

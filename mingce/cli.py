@@ -357,6 +357,21 @@ def doctor(lang: LangOption = Lang.zh) -> None:
         raise typer.Exit(2)
 
 
+@app.command(epilog="Example: mingce verify runs/demo")
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run's directory")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    lang: Annotated[Lang | None, typer.Option("--lang", "-l", help="zh or en; the locale's if left out")] = None,
+) -> None:
+    """Read every file of a run and say what is whole, damaged, or covered by no checksum. 0 whole, 1 damage."""
+    from mingce.commands import verify as command
+    from mingce.lang import choose_lang
+
+    if lang is not None:
+        choose_lang(lang.value)
+    raise typer.Exit(command.run(console, run, as_json=as_json))
+
+
 @app.command(epilog="Example: mingce example --lang zh")
 def example(lang: LangOption = Lang.zh) -> None:
     """The worked example 请问1+1=2？ → 是的，等于2！, token by token, through the real functions."""

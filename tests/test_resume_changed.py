@@ -24,9 +24,8 @@ SMALL = (
     "validation.examples=2", "validation.every=0", "audit.every=0", "keep.checkpoint_every=1", "threads=1",
 )  # fmt: skip
 REWARD = """
-import helper_of_reward
 def compute_score(data_source, solution_str, ground_truth, extra_info):
-    return float(len(solution_str) % 3) * helper_of_reward.WEIGHT
+    return float(len(solution_str) % 3)
 """
 
 
@@ -34,12 +33,9 @@ def compute_score(data_source, solution_str, ground_truth, extra_info):
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of two steps on a data file and a reward function of one's own."""
     root = tmp_path_factory.mktemp("made")
-    (root / "data.jsonl").write_text(
-        "".join(json.dumps({"prompt": f"{n}+1=", "ground_truth": str(n + 1)}) + "\n" for n in range(40))
-    )
-    (root / "reward.py").write_text(
-        REWARD.replace("import helper_of_reward\n", "").replace("helper_of_reward.WEIGHT", "1")
-    )
+    rows = [{"data_source": "own", "prompt": f"{n}+1=", "reward_model": {"ground_truth": "1"}} for n in range(40)]
+    (root / "data.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))
+    (root / "reward.py").write_text(REWARD)
     trained(root, *SMALL, f"data.train=[{root / 'data.jsonl'}]", f"reward.function={root / 'reward.py'}", name="run")
     return root
 
@@ -226,6 +222,11 @@ def away(path: Path) -> None:
     path.rename(path.with_name("away"))
 
 
+def deleted(path: Path) -> None:
+    while path.exists():  # the run still writes into it
+        shutil.rmtree(path, ignore_errors=True)
+
+
 def replaced(path: Path) -> None:
     shutil.copytree(path, path.with_name("copy"))
     away(path)
@@ -234,11 +235,11 @@ def replaced(path: Path) -> None:
 
 MOVES: dict[str, Callable[[Path], object]] = {
     "moved": away,
-    "deleted": shutil.rmtree,
+    "deleted": deleted,
     "replaced": replaced,
     "ledger moved": lambda path: away(path / "ledger"),
     "checkpoints moved": lambda path: away(path / "checkpoints"),
-    "checkpoints deleted": lambda path: shutil.rmtree(path / "checkpoints"),
+    "checkpoints deleted": lambda path: deleted(path / "checkpoints"),
 }
 
 
