@@ -12,7 +12,7 @@ import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import BinaryIO
 
@@ -27,6 +27,7 @@ _FAULTS = {  # what is wrong, what to do
     errno.EROFS: ("read-only disk", "choose a place you may write to"),
     errno.EACCES: ("permission denied", "allow writing there"),
     errno.EPERM: ("permission denied", "allow writing there"),
+    errno.ENOENT: ("its directory is gone", "put it back"),
     errno.ENOTDIR: ("a file stands where a directory should be", "choose another place"),
 }
 _OUT_OF_SPACE = {errno.ENOSPC, errno.EDQUOT}
@@ -97,15 +98,15 @@ def atomic_directory(path: Path, *, replace: bool = False, needs: int = 0, hint:
     with disk_errors(path, needs=needs, hint=hint):
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir(parents=True)
+            partial.mkdir()
             yield partial
             for folder, _, files in os.walk(partial):
                 for name in files:
                     sync_path(Path(folder, name))
                 sync_path(Path(folder))
-            if replace and path.exists():
+            if replace and os.path.lexists(path):
                 remove_directory(path)
-            if path.exists():
+            if os.path.lexists(path):
                 raise FileExistsError(errno.EEXIST, "already there", str(path))
             os.rename(partial, path)
         except BaseException:
@@ -114,12 +115,32 @@ def atomic_directory(path: Path, *, replace: bool = False, needs: int = 0, hint:
         sync_path(path.parent)
 
 
+def make_directory(path: Path) -> None:
+    """A directory that may be there already, with those above it."""
+    with disk_errors(path):
+        try:
+            path.mkdir(parents=True, exist_ok=True)
+        except FileExistsError as error:
+            raise NotADirectoryError(errno.ENOTDIR, "not a directory", str(path)) from error
+
+
 def remove_directory(path: Path) -> None:
-    """Remove a directory so that nobody ever sees half of it: first its name goes, then what it holds."""
+    """Remove a directory so that nobody ever sees half of it: first its name goes, then what it holds.
+
+    A link, or whatever else has that name, goes alone; what a link points to stays.
+    """
     doomed = path.with_name(f".{path.name}.{os.getpid()}.old{_PARTIAL}")
-    shutil.rmtree(doomed, ignore_errors=True)
+    _discard(doomed)
     os.rename(path, doomed)
-    shutil.rmtree(doomed, ignore_errors=True)
+    _discard(doomed)
+
+
+def _discard(path: Path) -> None:
+    if path.is_symlink() or not path.is_dir():
+        with suppress(OSError):
+            path.unlink()
+    else:
+        shutil.rmtree(path, ignore_errors=True)
 
 
 def clean_leftovers(directory: Path, *, older_than: float = 0.0) -> None:
@@ -129,14 +150,11 @@ def clean_leftovers(directory: Path, *, older_than: float = 0.0) -> None:
     """
     for leftover in directory.glob(f".*{_PARTIAL}"):
         try:
-            if older_than and time.time() - leftover.stat().st_mtime < older_than:
+            if older_than and time.time() - leftover.lstat().st_mtime < older_than:
                 continue
-        except FileNotFoundError:
+        except OSError:
             continue
-        if leftover.is_dir():
-            shutil.rmtree(leftover, ignore_errors=True)
-        else:
-            leftover.unlink(missing_ok=True)
+        _discard(leftover)
 
 
 def sync_path(path: Path) -> None:

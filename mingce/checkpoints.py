@@ -1,82 +1,57 @@
 """Checkpoints: the states a run goes on from, bit for bit.
 
     checkpoints/step-000012/
-      actor.safetensors …    tensors by role: weights and optimizer moments
-      actor/ …               or, where many ranks held them, a safetensors file a rank (torch.distributed.checkpoint)
-      state.json             everything that is not a tensor: the optimizers' settings, the KL coefficient
-      manifest.json          format, step, score, library versions, size and SHA-256 of every file, and its own
+      actor.safetensors …            the weights by role
+      actor.optimizer.safetensors …  the optimizer's moments; older checkpoints may do without (keep.optimizer)
+      actor/ …                       or, where many ranks held both, a file a rank (torch.distributed.checkpoint)
+      state.json                     everything that is not a tensor: the optimizers' settings, the KL coefficient
+      manifest.json                  format, step, score, fingerprints of what the run depends on, what the logs held,
+                                     size and SHA-256 of every file, and its own
 
 A checkpoint is written beside its place and renamed when it is whole and on the disk; older ones are removed only after
-that. Reading verifies every byte, and a damaged newest one gives way to the one before. No pickle anywhere.
+that. Reading verifies every byte, and a damaged newest one gives way to the one before. One that merely cannot be read
+(permissions, a disk or network that fails) is not damaged: it is never removed, and no run goes on behind it. No pickle
+anywhere.
 """
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 import platform
 import sys
-import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors.torch import load_file
 from torch import Tensor
 
 import mingce
-from mingce.atomic import atomic_directory, remove_directory
+from mingce.atomic import atomic_directory, atomic_write, clean_leftovers, remove_directory
+from mingce.checksums import sha256
 from mingce.errors import RunError
-from mingce.reading import open_regular, read_regular
+from mingce.places import NOT_THERE
+from mingce.reading import MAX_JSON, read_regular
 from mingce.run import Run, step_name
+from mingce.tensor_files import Stored, measure, safetensors, write_file
 
-FORMAT = 1
-_MAX_JSON = 64 << 20
-_DTYPES = {
-    torch.float64: "F64",
-    torch.float32: "F32",
-    torch.float16: "F16",
-    torch.bfloat16: "BF16",
-    torch.int64: "I64",
-    torch.int32: "I32",
-    torch.int16: "I16",
-    torch.int8: "I8",
-    torch.uint8: "U8",
-    torch.bool: "BOOL",
-}
-
+FORMAT = 2
+_MOMENTS = "optimizer."
+_SUFFIX = ".safetensors"
 
 ShardWriter = Callable[[Path], object]
 """Writes its tensors into a directory, which is there and empty, as safetensors files."""
 
 
-class Stored(Mapping[str, Tensor]):
-    """The tensors of a file, or of a directory of shards, read when first asked for."""
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    @cached_property
-    def _tensors(self) -> dict[str, Tensor]:
-        return _joined(self.path) if self.path.is_dir() else load_file(self.path)
-
-    def __getitem__(self, name: str) -> Tensor:
-        return self._tensors[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._tensors)
-
-    def __len__(self) -> int:
-        return len(self._tensors)
-
-
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run can go on from. `tensors[file][name]`, `state` as given to `save`, `libraries` by name and version."""
+    """What a run can go on from. `tensors[role][name]`, `state` as given to `save`, `libraries` by name and version.
+
+    `weights_only`: the moments were dropped, so going on from it is not exact. `fingerprints` and `logs` are what the
+    run depended on and had written then; None in checkpoints of format 1.
+    """
 
     step: int
     path: Path
@@ -84,59 +59,118 @@ class Checkpoint:
     state: dict[str, Any]
     score: float | None
     libraries: dict[str, str]
+    weights_only: bool = False
+    fingerprints: dict[str, Any] | None = None
+    logs: dict[str, Any] | None = None
 
 
 class _Damage(Exception):
     """What is wrong with a checkpoint, to be told when another one is used instead."""
 
 
-def save(
+class _Unreadable(Exception):
+    """Why a checkpoint cannot be read now, which says nothing about what it holds."""
+
+
+@dataclass(frozen=True)
+class Draft:
+    """A checkpoint about to be written: everything in it is settled, and the logs it belongs to are on the disk."""
+
+    run: Run
+    step: int
+    tensors: Mapping[str, Mapping[str, Tensor] | ShardWriter]
+    state: Mapping[str, Any]
+    score: float | None
+    keep: Keep
+    fingerprints: Mapping[str, Any] | None
+    logs: Mapping[str, Any]
+
+    @property
+    def size(self) -> int:
+        """Bytes of the tensors that this process holds."""
+        flats = [flat for flat in self.tensors.values() if isinstance(flat, Mapping)]
+        return sum(tensor.nbytes for flat in flats for tensor in flat.values())
+
+    def write(self) -> Path:
+        """Writes it, then prunes."""
+        path = self.run.checkpoints_path / step_name(self.step)
+        try:
+            read_manifest(path)
+            return path
+        except _Damage:
+            pass
+        except _Unreadable as reason:
+            raise RunError(
+                f"{path} is there and cannot be read ({reason}); make it readable, or move it away"
+            ) from None
+        with atomic_directory(path, replace=True, needs=self.size, hint=self.run.recovery_hint) as beside:
+            files = self._write_tensors(beside)
+            files["state.json"] = write_file(beside / "state.json", [json.dumps(self.state).encode()])
+            manifest = {
+                "version": FORMAT,
+                "step": self.step,
+                "score": self.score if self.score is not None and math.isfinite(self.score) else None,
+                "files": files,
+                "libraries": libraries(),
+                "fingerprints": self.fingerprints,
+                "logs": self.logs,
+            }
+            (beside / "manifest.json").write_bytes(manifest_bytes(manifest))
+        prune(self.run, self.keep)
+        return path
+
+    def _write_tensors(self, beside: Path) -> dict[str, Any]:
+        files: dict[str, Any] = {}
+        for role, flat in self.tensors.items():
+            if isinstance(flat, Mapping):
+                moments = {name: tensor for name, tensor in flat.items() if name.startswith(_MOMENTS)}
+                weights = {name: tensor for name, tensor in flat.items() if name not in moments}
+                parts = {role: weights} | ({f"{role}.optimizer": moments} if moments else {})
+                for name, part in parts.items():
+                    files[name + _SUFFIX] = write_file(beside / (name + _SUFFIX), safetensors(part))
+            else:
+                (beside / role).mkdir()
+                flat(beside / role)
+                files |= {f"{role}/{file.name}": measure(file) for file in sorted((beside / role).iterdir())}
+        return files
+
+
+@dataclass(frozen=True)
+class Keep:
+    """Which checkpoints stay: the `last` newest, the `best` of highest score; the `optimizer` newest with moments."""
+
+    last: int = 2
+    best: int = 1
+    optimizer: int = 2
+
+
+def prepare(
     run: Run,
     step: int,
     *,
     tensors: Mapping[str, Mapping[str, Tensor] | ShardWriter],
     state: Mapping[str, Any],
     score: float | None = None,
-    keep_last: int = 2,
-    keep_best: int = 1,
-) -> Path:
-    """Write `checkpoints/step-N` and then prune to the `keep_last` newest and the `keep_best` of highest score.
+    keep: Keep = Keep(),  # noqa: B008 (frozen)
+    fingerprints: Mapping[str, Any] | None = None,
+) -> Draft:
+    """What `write` will make `checkpoints/step-N` of, the logs flushed to the disk.
 
     A step has one state only, so a checkpoint of it that is there and whole is left as it is.
-    `tensors` maps a file's name, without suffix, to its tensors, or to what writes them into a directory of that name.
-    `state` holds what JSON can; a tuple becomes a list.
+    `tensors` maps a role to its tensors (moments are named `optimizer.…`), or to what writes them into a directory of
+    that name. `state` holds what JSON can; a tuple becomes a list.
     """
     assert run.training, "this run was opened for reading only"
-    assert keep_last >= 1, "the newest checkpoint is always kept"
-    assert all(name and not set(name) & set("./\\") for name in tensors), f"file names without suffix: {list(tensors)}"
+    assert keep.last >= 1, "the newest checkpoint is always kept"
+    assert all(name and not set(name) & set("./\\") for name in tensors), f"names without suffix: {list(tensors)}"
     assert _survives_json(state), "only text keys, numbers, texts, lists and dicts can come back unchanged"
     run.sync()
-    whole = {name: flat for name, flat in tensors.items() if isinstance(flat, Mapping)}
-    needs = sum(tensor.nbytes for flat in whole.values() for tensor in flat.values())
-    path = run.checkpoints_path / step_name(step)
-    if step in _manifests(run):
-        return path
-    with atomic_directory(path, replace=True, needs=needs, hint=run.recovery_hint) as beside:
-        files = {}
-        for name, flat in whole.items():
-            files[f"{name}.safetensors"] = _write(beside / f"{name}.safetensors", _safetensors(flat))
-        for name, write in tensors.items():
-            if not isinstance(write, Mapping):
-                (beside / name).mkdir()
-                write(beside / name)
-                files |= {f"{name}/{file.name}": _measure(file) for file in sorted((beside / name).iterdir())}
-        files["state.json"] = _write(beside / "state.json", [json.dumps(state).encode()])
-        manifest: dict[str, Any] = {
-            "version": FORMAT,
-            "step": step,
-            "score": score if score is not None and math.isfinite(score) else None,
-            "files": files,
-            "libraries": _libraries(),
-        }
-        manifest["sha256"] = _fingerprint(manifest)
-        (beside / "manifest.json").write_text(json.dumps(manifest, indent=1), encoding="utf-8")
-    _prune(run, keep_last, keep_best)
-    return path
+    return Draft(run, step, tensors, state, score, keep, fingerprints, run.written() | {"chain": run.checksums.chain})
+
+
+def save(run: Run, step: int, *, keep_last: int = 2, keep_best: int = 1, keep_optimizer: int = 2, **what: Any) -> Path:
+    """`prepare` and `write` at once."""
+    return prepare(run, step, keep=Keep(keep_last, keep_best, keep_optimizer), **what).write()
 
 
 def load(run: Run, step: int) -> Checkpoint:
@@ -148,194 +182,177 @@ def load(run: Run, step: int) -> Checkpoint:
         return _load(run.checkpoints_path / step_name(step))
     except _Damage as damage:
         raise RunError(f"checkpoint {step_name(step)} of {run.path} is damaged: {damage}; use another step") from damage
+    except _Unreadable as reason:
+        raise RunError(
+            f"checkpoint {step_name(step)} of {run.path} cannot be read ({reason}); make it readable and try again"
+        ) from reason
 
 
 def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = True) -> Checkpoint | None:
     """The newest checkpoint that is whole, or None when there has been none.
 
     Tensors are read at once, for a training process may remove the checkpoint later; without `read`, when they are
-    asked for. Each damaged one on the way is told to `on_fallback` in one sentence; if all are damaged it is an error.
+    asked for. Each one passed over is told to `on_fallback` in one sentence; if all are it is an error. A run that
+    trains does not pass over one that cannot be read, for what it does next would replace it.
     """
-    damaged: dict[int, str] = {}
+    passed: dict[int, str] = {}
     # The list is read again each time: a training process may save and prune while another one reads.
-    while left := [step for step in run.checkpoint_steps() if step not in damaged]:
+    while left := [step for step in run.checkpoint_steps() if step not in passed]:
         step = left[-1]
-        path = run.checkpoints_path / step_name(step)
+        name = f"checkpoint {step_name(step)} of {run.path}"
         try:
-            return _load(path, read=read)
+            return _load(run.checkpoints_path / step_name(step), read=read)
         except _Damage as damage:
-            if path.exists():
-                damaged[step] = str(damage)
-                if len(left) > 1:
-                    on_fallback(
-                        f"checkpoint {step_name(step)} of {run.path} is damaged: {damage}; "
-                        f"falling back to {step_name(left[-2])}"
-                    )
-    if damaged:
-        wrong = ", ".join(f"{step_name(step)}: {damage}" for step, damage in damaged.items())
-        raise RunError(f"every checkpoint of {run.path} is damaged ({wrong}); restore one from a copy or train anew")
+            wrong = f"is damaged: {damage}"
+        except _Unreadable as reason:
+            wrong = f"cannot be read ({reason})"
+            if run.training:
+                older = f"go on from {step_name(left[-2])}" if len(left) > 1 else "begin anew"
+                raise RunError(
+                    f"{name} {wrong}; make it readable, or move it out of checkpoints/ to {older}"
+                ) from reason
+        if step in run.checkpoint_steps():
+            passed[step] = wrong
+            if len(left) > 1:
+                on_fallback(f"{name} {wrong}; falling back to {step_name(left[-2])}")
+    if passed:
+        wrong = ", ".join(f"{step_name(step)} {what}" for step, what in passed.items())
+        raise RunError(f"no checkpoint of {run.path} is whole ({wrong}); restore one from a copy or train anew")
     return None
+
+
+def verify(path: Path) -> None:
+    """A RunError that says what is wrong, unless every byte of the checkpoint is as it was written."""
+    try:
+        manifest = read_manifest(path)
+        for name, entry in manifest["files"].items():
+            if measure(path / name)["sha256"] != entry["sha256"]:
+                raise RunError(f"{name} does not match its checksum")
+        if read_regular(path / "manifest.json", MAX_JSON) != manifest_bytes(manifest):
+            raise RunError("manifest.json does not match its checksum")
+    except (_Damage, _Unreadable, OSError) as error:
+        raise RunError(str(error)) from error
 
 
 def best_step(run: Run) -> int | None:
     """The step of the highest score among the checkpoints that are there."""
-    scores = [(manifest["score"], step) for step, manifest in _manifests(run).items() if manifest["score"] is not None]
+    whole, _ = _survey(run)
+    scores = [(manifest["score"], step) for step, manifest in whole.items() if manifest["score"] is not None]
     return max(scores)[1] if scores else None
 
 
-def flatten_optimizer(optimizer: torch.optim.Optimizer) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """An optimizer's state as (tensors for `save`, the rest for JSON).
-
-    Tensors are named `<parameter number>.<what>`, as `3.exp_avg`, and `group.<number>.<option>`.
-    """
-    packed = optimizer.state_dict()
-    tensors: dict[str, Tensor] = {}
-    numbers: dict[str, dict[str, Any]] = {}
-    groups: list[dict[str, Any]] = []
-    for index, slots in packed["state"].items():
-        numbers[str(index)] = {name: value for name, value in slots.items() if not isinstance(value, Tensor)}
-        tensors |= {f"{index}.{name}": value for name, value in slots.items() if isinstance(value, Tensor)}
-    for number, group in enumerate(packed["param_groups"]):
-        groups.append({name: value for name, value in group.items() if not isinstance(value, Tensor)})
-        tensors |= {f"group.{number}.{name}": value for name, value in group.items() if isinstance(value, Tensor)}
-    return tensors, {"slots": numbers, "groups": groups}
-
-
-def restore_optimizer(
-    optimizer: torch.optim.Optimizer, tensors: Mapping[str, Tensor], state: Mapping[str, Any]
-) -> None:
-    """Put back what `flatten_optimizer` took, so that the next update is the same to the last bit."""
-    parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    slots: dict[int, dict[str, Any]] = {int(index): dict(values) for index, values in state["slots"].items()}
-    groups = [dict(group) for group in state["groups"]]
-    if [len(group["params"]) for group in groups] != [len(group["params"]) for group in optimizer.param_groups]:
-        raise RunError("the checkpoint's optimizer is for another model: it does not have as many parameters")
-    for group, current in zip(groups, optimizer.param_groups, strict=True):
-        group.update({name: tuple(group[name]) for name, value in current.items() if isinstance(value, tuple)})
-    for key, tensor in tensors.items():
-        owner, name = key.rsplit(".", 1)
-        if owner.startswith("group."):
-            groups[int(owner.removeprefix("group."))][name] = tensor.clone()
-            continue
-        parameter = parameters[int(owner)]
-        if tensor.dim() and tensor.shape != parameter.shape:
-            raise RunError(
-                f"the checkpoint's optimizer is for another model: {key} is {list(tensor.shape)}, "
-                f"the parameter {list(parameter.shape)}"
-            )
-        slots[int(owner)][name] = tensor.clone()
-    optimizer.load_state_dict({"state": slots, "param_groups": groups})
-
-
 def _load(path: Path, *, read: bool = True) -> Checkpoint:
-    manifest = _read_manifest(path)
+    manifest = read_manifest(path)
     try:
         for name, entry in manifest["files"].items():
-            if _measure(path / name)["sha256"] != entry["sha256"]:
+            if measure(path / name)["sha256"] != entry["sha256"]:
                 raise _Damage(f"{name} does not match its checksum")
-        names = [name.partition("/")[0] for name in manifest["files"] if name != "state.json"]
-        tensors = {name.split(".")[0]: Stored(path / name) for name in names}
+        roles: dict[str, list[Path]] = {}
+        for name in dict.fromkeys(name.partition("/")[0] for name in manifest["files"] if name != "state.json"):
+            roles.setdefault(name.partition(".")[0], []).append(path / name)
+        tensors = {role: Stored(paths) for role, paths in roles.items()}
         for stored in tensors.values() if read else ():
             len(stored)
-        state = json.loads(read_regular(path / "state.json", _MAX_JSON))
-    except (OSError, RuntimeError) as error:  # torch's word for a file that vanished is RuntimeError
-        raise _Damage(f"its files cannot be read ({error})") from error
-    return Checkpoint(manifest["step"], path, tensors, state, manifest["score"], manifest["libraries"])
+        state = json.loads(read_regular(path / "state.json", MAX_JSON))
+    except OSError as error:
+        raise _trouble("one of its files", error) from error
+    except RuntimeError as error:  # torch's word for a file that vanished, or memory that is not there
+        raise _Unreadable(str(error)) from error
+    return Checkpoint(
+        manifest["step"],
+        path,
+        tensors,
+        state,
+        manifest["score"],
+        manifest["libraries"],
+        weights_only=bool(manifest.get("weights_only")),
+        fingerprints=manifest.get("fingerprints"),
+        logs=manifest.get("logs"),
+    )
 
 
-def _read_manifest(path: Path) -> dict[str, Any]:
+def read_manifest(path: Path) -> dict[str, Any]:
     """The manifest, if it is intact and every file it names is there in full size."""
+    manifest: dict[str, Any]
     try:
-        manifest = json.loads(read_regular(path / "manifest.json", _MAX_JSON))
-        intact = manifest.pop("sha256") == _fingerprint(manifest)
-    except FileNotFoundError as error:
-        raise _Damage("manifest.json is missing") from error
-    except (OSError, ValueError, LookupError, TypeError, AttributeError) as error:
+        manifest = json.loads(read_regular(path / "manifest.json", MAX_JSON))
+        intact = manifest.pop("sha256") == _seal(manifest)
+        if intact and manifest["version"] > FORMAT:
+            version = manifest["libraries"]["mingce"]
+            raise RunError(f"{path} was written by mingce {version}, which is newer; update mingce")
+        if intact and step_name(manifest["step"]) != path.name:
+            raise _Damage(f"its manifest is that of {step_name(manifest['step'])}")
+        sizes = {str(name): int(entry["size"]) for name, entry in manifest["files"].items()}
+    except OSError as error:
+        raise _trouble("manifest.json", error) from error
+    except (ValueError, LookupError, TypeError, AttributeError, RecursionError) as error:
         raise _Damage("manifest.json cannot be read") from error
     if not intact:
         raise _Damage("manifest.json does not match its checksum")
-    if manifest["version"] > FORMAT:
-        raise RunError(f"{path} was written by mingce {manifest['libraries']['mingce']}, which is newer; update mingce")
-    if step_name(manifest["step"]) != path.name:
-        raise _Damage(f"its manifest is that of {step_name(manifest['step'])}")
-    for name, entry in manifest["files"].items():
+    for name, wanted in sizes.items():
+        if name.startswith("/") or ".." in name.split("/"):
+            raise _Damage(f"its manifest names a file elsewhere, {name}")
         try:
             size = (path / name).stat().st_size
         except OSError as error:
-            raise _Damage(f"{name} is missing") from error
-        if size != entry["size"]:
-            raise _Damage(f"{name} has {size} bytes instead of {entry['size']}")
-    found: dict[str, Any] = manifest
-    return found
+            raise _trouble(name, error) from error
+        if size != wanted:
+            raise _Damage(f"{name} has {size} bytes instead of {wanted}")
+    return manifest
 
 
-def _manifests(run: Run) -> dict[int, dict[str, Any]]:
-    """Manifests of the checkpoints that are whole as far as sizes tell, by step."""
-    found = {}
+def manifest_bytes(manifest: Mapping[str, Any]) -> bytes:
+    """manifest.json, with its own checksum at the end."""
+    return json.dumps(dict(manifest) | {"sha256": _seal(manifest)}, indent=1).encode()
+
+
+def _trouble(what: str, error: OSError) -> _Damage | _Unreadable:
+    """A file that is not there is damage; one that is refused may be whole."""
+    if error.errno in NOT_THERE:
+        return _Damage(f"{what} is missing")
+    return _Unreadable(f"{what}: {error.strerror or error}")
+
+
+def _survey(run: Run) -> tuple[dict[int, dict[str, Any]], list[int]]:
+    """Manifests of the checkpoints that are whole as far as sizes tell, and the steps of the damaged ones."""
+    whole, damaged = {}, []
     for step in run.checkpoint_steps():
         try:
-            found[step] = _read_manifest(run.checkpoints_path / step_name(step))
+            whole[step] = read_manifest(run.checkpoints_path / step_name(step))
         except _Damage:
+            damaged.append(step)
+        except _Unreadable:
             continue
-    return found
+    return whole, damaged
 
 
-def _prune(run: Run, keep_last: int, keep_best: int) -> None:
-    """Remove what is neither new nor good; a damaged checkpoint does not count as one that is kept."""
-    whole = _manifests(run)
+def prune(run: Run, keep: Keep) -> None:
+    """Remove what is neither new nor good, and moments of those kept for their score.
+
+    A damaged checkpoint is removed and does not count as one that is kept; one that cannot be read stays.
+    """
+    whole, damaged = _survey(run)
     scores = sorted((manifest["score"], step) for step, manifest in whole.items() if manifest["score"] is not None)
-    keep = {*sorted(whole)[-keep_last:], *(step for _, step in scores[len(scores) - min(keep_best, len(scores)) :])}
-    for step in run.checkpoint_steps():
-        if step not in keep:
-            remove_directory(run.checkpoints_path / step_name(step))
+    steps = sorted(whole)
+    kept = {*steps[-keep.last :], *(step for _, step in scores[len(scores) - min(keep.best, len(scores)) :])}
+    for step in [*damaged, *(step for step in steps if step not in kept)]:
+        remove_directory(run.checkpoints_path / step_name(step))
+    for step in sorted(kept)[: -keep.optimizer]:
+        _drop_moments(run.checkpoints_path / step_name(step), whole[step])
 
 
-def _write(path: Path, chunks: Iterable[bytes | memoryview]) -> dict[str, Any]:
-    """Write a file and take its checksum on the way; what the manifest says about it."""
-    digest, size = hashlib.sha256(), 0
-    with path.open("wb") as file:
-        for chunk in chunks:
-            file.write(chunk)
-            digest.update(chunk)
-            size += len(chunk)
-    return {"size": size, "sha256": digest.hexdigest()}
+def _drop_moments(path: Path, manifest: dict[str, Any]) -> None:
+    """Leave the weights only. The manifest goes first, so that what is left is whole at any instant."""
+    clean_leftovers(path)
+    if any(map(_holds_moments, manifest["files"])):
+        files = {name: entry for name, entry in manifest["files"].items() if not _holds_moments(name)}
+        atomic_write(path / "manifest.json", manifest_bytes(manifest | {"files": files, "weights_only": True}))
+    for file in path.glob(f"*.optimizer{_SUFFIX}"):
+        file.unlink(missing_ok=True)
 
 
-def _measure(path: Path) -> dict[str, Any]:
-    """What the manifest says about a file that is there."""
-    with open_regular(path) as file:
-        return {"size": path.stat().st_size, "sha256": hashlib.file_digest(file, "sha256").hexdigest()}
-
-
-def _joined(directory: Path) -> dict[str, Tensor]:
-    """Whole tensors out of the shards that ranks wrote."""
-    from torch.distributed.checkpoint.hf_storage import HuggingFaceStorageReader
-    from torch.distributed.checkpoint.state_dict_loader import load as load_shards
-
-    reader = HuggingFaceStorageReader(str(directory))
-    stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
-    whole = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in stored.items()}
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is one process is meant
-        load_shards(whole, storage_reader=reader, no_dist=True)
-    return whole
-
-
-def _safetensors(tensors: Mapping[str, Tensor]) -> Iterator[bytes | memoryview]:
-    """The bytes of a safetensors file, a tensor at a time, so that no second copy of a model is ever in memory."""
-    names = sorted(tensors, key=lambda name: (-tensors[name].element_size(), name))  # widest first keeps all aligned
-    header: dict[str, Any] = {"__metadata__": {"format": "pt"}}
-    end = 0
-    for name in names:
-        tensor, begin = tensors[name], end
-        end += tensor.nbytes
-        header[name] = {"dtype": _DTYPES[tensor.dtype], "shape": list(tensor.shape), "data_offsets": [begin, end]}
-    text = json.dumps(header).encode()
-    text += b" " * (-len(text) % 8)
-    yield len(text).to_bytes(8, "little") + text
-    for name in names:
-        flat = tensors[name].detach().cpu().contiguous().reshape(-1)
-        yield flat.view(torch.uint8).numpy().data
+def _holds_moments(name: str) -> bool:
+    return name.endswith(f".optimizer{_SUFFIX}")
 
 
 def _survives_json(value: object) -> bool:
@@ -346,11 +363,12 @@ def _survives_json(value: object) -> bool:
     return value is None or isinstance(value, str | int | float)
 
 
-def _fingerprint(manifest: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(manifest, sort_keys=True).encode()).hexdigest()
+def _seal(manifest: Mapping[str, Any]) -> str:
+    return sha256(json.dumps(manifest, sort_keys=True).encode())
 
 
-def _libraries() -> dict[str, str]:
+def libraries() -> dict[str, str]:
     """Versions that decide whether the same run gives the same bits."""
-    loaded = {name: sys.modules[name].__version__ for name in ("numpy", "transformers", "peft") if name in sys.modules}
+    names = ("numpy", "numba", "transformers", "tokenizers", "peft", "reasoning_gym")
+    loaded = {name: str(getattr(sys.modules[name], "__version__", "")) for name in names if name in sys.modules}
     return {"python": platform.python_version(), "mingce": mingce.__version__, "torch": str(torch.__version__)} | loaded

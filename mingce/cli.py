@@ -72,12 +72,15 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
     ] = None,
+    changed: Annotated[
+        bool, typer.Option("--changed", help="go on though settings, data, code or libraries are others; it is noted")
+    ] = False,
     lang: LangOption = None,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce import start
 
-    start.resume(console, Path(run), settings or [])
+    start.resume(console, Path(run), settings or [], changed=changed)
 
 
 Where = Annotated[
@@ -353,6 +356,18 @@ def doctor(lang: LangOption = None) -> None:
 
     if not command.run(console, lang=display_lang()):
         raise typer.Exit(2)
+
+
+@app.command(epilog="Example: mingce verify runs/demo")
+def verify(
+    run: Annotated[Path, typer.Argument(metavar="RUN", help="the run's directory")],
+    as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
+    lang: LangOption = None,
+) -> None:
+    """Read every file of a run and say what is whole, damaged, or covered by no checksum. 0 whole, 1 damage."""
+    from mingce.commands import verify as command
+
+    raise typer.Exit(command.run(console, run, as_json=as_json))
 
 
 @app.command(epilog="Example: mingce example --lang zh")

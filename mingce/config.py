@@ -231,6 +231,11 @@ class KeepConfig:
     )
     last: int = _set(2, "newest checkpoints kept", "保留最新几个")
     best: int = _set(1, "best checkpoints kept, by sampled accuracy", "保留最好几个（按采样准确率）")
+    optimizer: int = _set(
+        2,
+        "newest checkpoints with the optimizer's moments, from which a resume is exact; older ones have weights only",
+        "最新几个存档带优化器状态（可逐位续训）；更早的只留权重",
+    )
     loggers: list[str] = _set(
         [], "beside TensorBoard: wandb, mlflow, trackio", "除 TensorBoard 外：wandb、mlflow、trackio"
     )
@@ -468,7 +473,7 @@ def check_config(config: Config) -> None:
             raise UnknownNameError(key, value, known)
     at_least_one = (
         "prompts_per_step samples_per_prompt minibatch_rollouts critic.minibatch_rollouts micro_batch_tokens data.max_prompt_tokens "
-        "sampling.max_new_tokens sampling.max_rows actor.epochs critic.epochs keep.checkpoint_every keep.last credit.n credit.k ray.ranks "
+        "sampling.max_new_tokens sampling.max_rows actor.epochs critic.epochs keep.checkpoint_every keep.last keep.optimizer credit.n credit.k ray.ranks "
         "ray.cpus"
     ).split()
     not_negative = (

@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 
 MAX_TEXT = 1 << 20  # bytes of a file of settings
+MAX_JSON = 64 << 20  # of a manifest or a state
+MAX_LOG = 4 << 30  # of a log: ten million steps
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 MAX_DIGITS = 400  # of a number; YAML's base-60 numbers take quadratic time
@@ -29,13 +31,13 @@ def open_regular(path: Path | str, *, follow: bool = True) -> BufferedReader:
     try:
         before = os.stat(path, follow_symlinks=follow)
         if not stat.S_ISREG(before.st_mode):  # not even opened: to open a device may already do something
-            raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+            raise OSError(errno.ENXIO, "it is not a regular file", str(path))
         handle = os.open(path, flags)
     except ValueError as error:  # a zero byte in the name
         raise OSError(errno.EINVAL, "it is no file name", str(path)) from error
     if not stat.S_ISREG(os.fstat(handle).st_mode):
         os.close(handle)
-        raise OSError(errno.EINVAL, "it is not a regular file", str(path))
+        raise OSError(errno.ENXIO, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
 
 

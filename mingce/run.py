@@ -4,33 +4,33 @@
       config.yaml       the settings, resolved
       metrics.jsonl     one line a step, the same bytes however often the run was interrupted
       timings.jsonl     seconds and speeds, which differ from one time to the next
-      events.jsonl      what happened besides steps: processes that were lost and replaced
+      events.jsonl      what happened besides steps: processes that were lost and replaced, what changed at a resume
       audit.jsonl       one line an audited step: what the audit of its ledger found
+      checksums.jsonl   one line a step: the SHA-256 of what it wrote, for `mingce verify`
       ledger/           one Parquet file a step (mingce.store)
       checkpoints/      one directory a checkpoint (mingce.checkpoints)
       tensorboard/
       lock              held by the one process that trains here
 
 Order matters for exact resume: log a step and write its ledger first, then save its checkpoint. On resume, `rewind` to
-the checkpoint's step drops whatever had been written after it.
+the checkpoint's step drops whatever had been written after it. A directory that is moved, deleted or replaced while
+training stops it before anything is written elsewhere.
 """
 
 from __future__ import annotations
 
 import difflib
-import errno
 import fcntl
-import json
-import math
 import os
 import re
 import secrets
 import socket
+import stat
 import time
 import weakref
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 import yaml
 
@@ -39,11 +39,25 @@ from mingce.atomic import (
     atomic_write,
     clean_leftovers,
     disk_errors,
+    make_directory,
     remove_directory,
     sync_path,
 )
+from mingce.checksums import Checksums, sha256
 from mingce.errors import RunError
-from mingce.reading import open_regular, read_yaml
+from mingce.logs import (
+    append_line,
+    as_line,
+    cut_unfinished_line,
+    finished_lines,
+    numbers_of,
+    plain_number,
+    step_of,
+)
+from mingce.places import NOT_THERE, Anchors
+from mingce.places import step_name as step_name
+from mingce.places import steps_in as steps_in
+from mingce.reading import read_regular, read_yaml
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -51,24 +65,8 @@ if TYPE_CHECKING:
     from mingce.store import LedgerStore
 
 TIMING_PREFIXES = ("timing_", "perf/")
-_STEP = re.compile(r"step-(\d+)")
 _NAME = re.compile(r"[^\W_][\w.+=@-]*")
-_MAX_LOG = 4 << 30  # bytes; ten million steps
-_DAMAGE = (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError)  # of a line of JSON
 _ABANDONED_AFTER = 60.0  # seconds; making a run directory takes milliseconds
-
-
-def step_name(step: int) -> str:
-    """`step-000012`: how a step is called on disk."""
-    return f"step-{step:06d}"
-
-
-def steps_in(directory: Path, suffix: str = "") -> list[int]:
-    """The steps that have an entry `step-N<suffix>` in the directory, in order."""
-    if not directory.is_dir():
-        return []
-    names = (name.removesuffix(suffix) for name in os.listdir(directory) if name.endswith(suffix))
-    return sorted(int(found[1]) for name in names if (found := _STEP.fullmatch(name)))
 
 
 def _new_name() -> str:
@@ -90,8 +88,11 @@ class Run:
         self.ledger_path = path / "ledger"
         self.checkpoints_path = path / "checkpoints"
         self.tensorboard_path = path / "tensorboard"
+        self.checksums = Checksums(path / "checksums.jsonl")
         self._lock = lock
         self._store: LedgerStore | None = None
+        self._anchors = Anchors((path, self.ledger_path, self.checkpoints_path) if lock is not None else ())
+        self._pending: dict[str, str] = {}
 
     @classmethod
     def create(cls, root: Path | str, name: str | None, config: Mapping[str, Any]) -> Run:
@@ -107,12 +108,15 @@ class Run:
                 f"'{name}' cannot be a run's name; begin with a letter or digit and use letters, digits and . + = @ _ -"
             )
         path = root / name
+        make_directory(root)
         clean_leftovers(root, older_than=_ABANDONED_AFTER)
         try:
             if path.exists():
                 raise FileExistsError
             with atomic_directory(path) as beside:
-                (beside / "config.yaml").write_bytes(_yaml(config))
+                (beside / "config.yaml").write_bytes(settings := _yaml(config))
+                checksums = Checksums(beside / "checksums.jsonl")
+                checksums.path.write_bytes(checksums.line(-1, {"config": sha256(settings)}))
                 for folder in ("ledger", "checkpoints", "tensorboard"):
                     (beside / folder).mkdir()
                 lock = _Lock(beside / "lock")
@@ -131,11 +135,15 @@ class Run:
             raise RunError(f"there is no run at {path}{_nearest_run(path)}")
         if readonly:
             return cls(path, None)
-        run = cls(path, _Lock(path / "lock"))
-        for folder in (path, run.checkpoints_path, run.ledger_path):
-            clean_leftovers(folder)
+        lock = _Lock(path / "lock")
+        for folder in ("ledger", "checkpoints"):
+            make_directory(path / folder)
+        run = cls(path, lock)
+        inside = [run.checkpoints_path / step_name(step) for step in run.checkpoint_steps()]
+        for directory in (path, run.checkpoints_path, run.ledger_path, *inside):
+            clean_leftovers(directory)
         for log in (*run._logs, run.events_path):
-            _cut_unfinished_line(log)
+            cut_unfinished_line(log)
         return run
 
     @property
@@ -144,8 +152,8 @@ class Run:
 
     @property
     def _logs(self) -> tuple[Path, ...]:
-        """The files that grow by a line a step."""
-        return self.metrics_path, self.timings_path, self.audit_path
+        """The files that grow by a line a step; checksums first: a rewind cut short leaves none without its data."""
+        return self.checksums.path, self.metrics_path, self.timings_path, self.audit_path
 
     @property
     def training(self) -> bool:
@@ -158,7 +166,7 @@ class Run:
         if self._store is None:
             from mingce.store import LedgerStore  # pyarrow is not needed to look at a run's settings or metrics
 
-            self._store = LedgerStore(self.ledger_path, hint=self.recovery_hint)
+            self._store = LedgerStore(self.ledger_path, hint=self.recovery_hint, check=self.check_place)
         return self._store
 
     def config(self) -> dict[str, Any]:
@@ -167,7 +175,7 @@ class Run:
         try:
             settings = read_yaml(path)
         except OSError as error:
-            raise RunError(f"{path} cannot be read ({error.strerror})") from error
+            raise RunError(f"{path} cannot be read ({error.strerror}); make it a file that can be read") from error
         except yaml.YAMLError as error:
             raise RunError(f"{path} is not valid YAML ({str(error).splitlines()[0]}); mend it by hand") from error
         if not isinstance(settings, dict):
@@ -187,43 +195,69 @@ class Run:
         assert "step" not in metrics, "the step is not a metric"
         timings = {name: value for name, value in metrics.items() if name.startswith(TIMING_PREFIXES)}
         measured = {name: value for name, value in metrics.items() if name not in timings}
+        digests, self._pending = self._pending, {}
+        if self._store is not None and (ledger := self._store.digests.pop(step, None)) is not None:
+            digests["ledger"] = ledger
         for path, numbers in ((self.metrics_path, measured), (self.timings_path, timings)):
             if numbers:
-                line = json.dumps({"step": step} | {k: _number(v) for k, v in numbers.items()}, ensure_ascii=False)
-                self._append(path, line.encode() + b"\n")
+                line = as_line({"step": step} | {name: plain_number(value) for name, value in numbers.items()})
+                self._append(path, line)
+                digests[path.stem] = sha256(line)
+        self._append(self.checksums.path, self.checksums.line(step, digests))
 
     def log_audit(self, step: int, found: Mapping[str, Any]) -> None:
         """Append what the audit of one step's ledger found, as JSON."""
         assert self.training, "this run was opened for reading only"
-        line = json.dumps({"step": step} | dict(found), ensure_ascii=False, allow_nan=False)
-        self._append(self.audit_path, line.encode() + b"\n")
+        line = as_line({"step": step} | dict(found))
+        self._append(self.audit_path, line)
+        self._pending["audit"] = sha256(line)
 
     def log_event(self, step: int, kind: str, why: str) -> None:
         """Append something that happened after `step`; it stays when the run is rewound, for it did happen."""
         assert self.training, "this run was opened for reading only"
-        line = json.dumps({"step": step, "kind": kind, "why": why, "time": round(time.time(), 3)}, ensure_ascii=False)
-        self._append(self.events_path, line.encode() + b"\n")
+        event = {"step": step, "kind": kind, "why": why, "time": round(time.time(), 3)}
+        self._append(self.events_path, as_line(event | {"sha256": sha256(as_line(event))}))
 
     def metrics(self) -> list[dict[str, float]]:
         """Every line of metrics.jsonl, each with its step."""
-        return [_parse(line, self.metrics_path, number) for number, line in _finished_lines(self.metrics_path)]
+        return [numbers_of(line, self.metrics_path, number) for number, line in finished_lines(self.metrics_path)]
+
+    def written(self, up_to: int | None = None) -> dict[str, Any]:
+        """What a checkpoint remembers of the logs, up to a step: how many lines and ledgers, and the lines' SHA-256."""
+        lines = finished_lines(self.metrics_path)
+        kept = [line for number, line in lines if up_to is None or step_of(line, self.metrics_path, number) <= up_to]
+        ledgers = sum(up_to is None or step <= up_to for step in self.ledger.steps())
+        return {"lines": len(kept), "metrics": sha256(b"".join(kept)), "ledgers": ledgers}
+
+    def accept_config(self, step: int) -> None:
+        """Note the settings as they stand in config.yaml now, which a person changed knowingly."""
+        settings = sha256(read_regular(self.path / "config.yaml"))
+        self._append(self.checksums.path, self.checksums.line(step, {"config": settings}))
+
+    def check_place(self) -> None:
+        """An error if the run's directory, its ledger/ or checkpoints/ was moved, deleted or replaced meanwhile."""
+        self._anchors.check()
 
     def rewind(self, step: int) -> None:
         """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers."""
         assert self.training, "this run was opened for reading only"
+        self.check_place()
+        self._pending.clear()
         # Checkpoints first: were this interrupted, the next resume must not begin after the metrics that are left.
         for newer in self.checkpoint_steps():
             if newer > step:
                 remove_directory(self.checkpoints_path / step_name(newer))
         for path in self._logs:
-            lines = _finished_lines(path)
-            kept = [line for number, line in lines if _step_of(line, path, number) <= step]
+            lines = finished_lines(path)
+            kept = [line for number, line in lines if step_of(line, path, number) <= step]
             if len(kept) < len(lines):
                 atomic_write(path, b"".join(kept), hint=self.recovery_hint)
+        self.checksums.reopen()
         self.ledger.drop_after(step)
 
     def sync(self) -> None:
         """Flush metrics and ledgers to the disk; a checkpoint does so before it appears."""
+        self.check_place()
         with disk_errors(self.path, hint=self.recovery_hint):
             for path in self._logs:
                 if path.exists():
@@ -239,6 +273,7 @@ class Run:
 
     def close(self) -> None:
         """Give the lock back."""
+        self._anchors.close()
         if self._lock is not None:
             self._lock.release()
             self._lock = None
@@ -252,19 +287,9 @@ class Run:
         self.close()
 
     def _append(self, path: Path, line: bytes) -> None:
-        """One whole line more, or none."""
-        with disk_errors(path, needs=len(line), hint=self.recovery_hint):
-            handle = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o666)
-            try:
-                before = os.fstat(handle).st_size
-                try:
-                    while line:
-                        line = line[os.write(handle, line) :]
-                except OSError:
-                    os.ftruncate(handle, before)
-                    raise
-            finally:
-                os.close(handle)
+        """One whole line more, or none, and never in another directory."""
+        self.check_place()
+        append_line(path, line, self.recovery_hint)
 
 
 class _Lock:
@@ -273,8 +298,7 @@ class _Lock:
     _held: ClassVar[weakref.WeakSet[_Lock]] = weakref.WeakSet()
 
     def __init__(self, path: Path):
-        with disk_errors(path):
-            self._file = path.open("a+", encoding="utf-8")
+        self._file = _open_lock(path)
         try:
             fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
@@ -301,55 +325,22 @@ class _Lock:
             lock.release()
 
 
+def _open_lock(path: Path) -> TextIO:
+    """The lock's file; something else in its place is one sentence."""
+    with disk_errors(path):
+        try:
+            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
+        except OSError as error:
+            if error.errno not in NOT_THERE:
+                raise
+        else:
+            if stat.S_ISREG(os.fstat(handle).st_mode):
+                return os.fdopen(handle, "a+", encoding="utf-8")
+            os.close(handle)
+    raise RunError(f"{path} is not a file, so the run cannot be locked; delete it and try again")
+
+
 os.register_at_fork(after_in_child=_Lock.forget_in_child)
-
-
-def _number(value: float) -> float | str:
-    """As JSON can hold it: JSON has no NaN or infinity, so these are written as words that float() reads back."""
-    if isinstance(value, int):
-        return int(value)
-    value = float(value)
-    if math.isfinite(value):
-        return value
-    return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
-
-
-def _finished_lines(path: Path) -> list[tuple[int, bytes]]:
-    """The lines of a log with their numbers from 1, without a last one that a killed process did not finish."""
-    try:
-        with open_regular(path) as file:
-            if os.fstat(file.fileno()).st_size > _MAX_LOG:
-                raise OSError(errno.EFBIG, f"it has more than {_MAX_LOG:,} bytes")
-            lines = file.read().split(b"\n")
-    except FileNotFoundError:
-        return []
-    except OSError as error:
-        raise RunError(f"{path} cannot be read ({error.strerror}); put it right or delete it") from error
-    return [(number, line + b"\n") for number, line in enumerate(lines[:-1], 1)]
-
-
-def _cut_unfinished_line(path: Path) -> None:
-    if path.exists():
-        finished = sum(len(line) for _, line in _finished_lines(path))
-        if finished < path.stat().st_size:
-            os.truncate(path, finished)
-
-
-def _step_of(line: bytes, path: Path, number: int) -> int:
-    try:
-        return int(json.loads(line)["step"])
-    except _DAMAGE as error:
-        raise RunError(f"line {number} of {path} is damaged; delete that line") from error
-
-
-def _parse(line: bytes, path: Path, number: int) -> dict[str, float]:
-    try:
-        found = json.loads(line)
-        return {"step": int(found["step"])} | {
-            name: float(value) if isinstance(value, str) else value for name, value in found.items() if name != "step"
-        }
-    except _DAMAGE as error:
-        raise RunError(f"line {number} of {path} is damaged; delete that line") from error
 
 
 def _yaml(config: Mapping[str, Any]) -> bytes:

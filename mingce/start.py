@@ -6,18 +6,22 @@ import math
 import time
 from collections.abc import Callable, Sequence
 from contextlib import closing
+from functools import partial
 from pathlib import Path
 
 from rich.console import Console
 from rich.table import Table
 
+from mingce import fingerprints
 from mingce.algorithms.advantage import needs_critic
+from mingce.checkpoints import Checkpoint
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
 from mingce.errors import RankFault, RunError
 from mingce.lang import display_lang, say
 from mingce.run import Run
+from mingce.saving import size_note
 from mingce.sinks import check_sinks, open_sinks
 from mingce.trainer import Trainer
 from mingce.validation import Validation
@@ -39,8 +43,11 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
             _train(run, config, roles, watch, resumed=False)
 
 
-def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
-    """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps."""
+def resume(console: Console, path: Path, overrides: Sequence[str] = (), *, changed: bool = False) -> None:
+    """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps.
+
+    `changed` goes on even if what results depend on is no longer what it was, and notes it in events.jsonl.
+    """
     with Run.open(path) as run:
         config = config_of(run.config())
         if overrides:
@@ -52,11 +59,11 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
                         "validation.*, audit.*, threads, micro_batch_tokens, engine and ray.* can. Start a new run "
                         "instead."
                     )
-            changed = read_config(None, overrides)
+            asked = read_config(None, overrides)
             for override in overrides:
-                _copy(changed, config, override.partition("=")[0])
+                _copy(asked, config, override.partition("=")[0])
         with watch_for(console, display_lang()) as watch, closing(roles_of(config, watch.note)) as roles:
-            _train(run, config, roles, watch, resumed=True)
+            _train(run, config, roles, watch, resumed=True, changed=changed, overrides=overrides)
 
 
 def roles_of(config: Config, note: Callable[[str], None]) -> Roles:
@@ -75,24 +82,52 @@ def _copy(source: object, target: object, key: str) -> None:
     setattr(target, last, getattr(source, last))
 
 
-def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: bool) -> None:
+def _train(
+    run: Run,
+    config: Config,
+    roles: Roles,
+    watch: Watch,
+    *,
+    resumed: bool,
+    changed: bool = False,
+    overrides: Sequence[str] = (),
+) -> None:
     trainer = Trainer(run, config, roles, watch)
     started = time.monotonic()
     if resumed:
         try:
-            trainer.resume()
+            trainer.resume(partial(_consent, trainer, overrides, changed))
+            if changed:
+                run.accept_config(trainer.step_done)
         except RankFault as at_once:
             trainer = _recovered(trainer, at_once)
     first = trainer.step_done + 1
     watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
     for sentence, warning in remarks(config):
         watch.note(sentence, warning)
+    if (room := size_note(config, roles, run.path)) is not None:
+        watch.note(*room)
     if first > config.steps:
         zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
         watch.note(say(display_lang(), zh, f"all {config.steps} steps are done; give it more with steps=N"))
     while (fault := _trained(trainer)) is not None:
         trainer = _recovered(trainer, fault)
     watch.end(summary(trainer, time.monotonic() - started))
+
+
+def _consent(trainer: Trainer, overrides: Sequence[str], changed: bool, checkpoint: Checkpoint) -> None:
+    """Says what is not as it was at the checkpoint; what changes results is an error without `--changed`."""
+    run, step = trainer.run, checkpoint.step
+    told = fingerprints.changes(run, checkpoint, trainer.fingerprints, overrides)
+    grave = [sentence for sentence, needs_consent in told if needs_consent]
+    if grave and not changed:
+        listed = "; ".join(f"({number}) {sentence}" for number, sentence in enumerate(grave, 1))
+        zh = f"这已不是原来的运行，继续下去结果会不同：{listed}。请改回去，或加 --changed 照样继续"
+        en = f"this is no longer the run it was, and would go on differently: {listed}; undo that, or add --changed"
+        raise RunError(say(display_lang(), zh, en))
+    for sentence, needs_consent in told:
+        trainer.watch.note(sentence, needs_consent)
+        run.log_event(step, "changed", sentence)
 
 
 def _trained(trainer: Trainer) -> RankFault | None:
@@ -119,7 +154,7 @@ def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
     """A rank was lost: all ranks anew, and the run as its newest checkpoint left it."""
     run, lang = trainer.run, display_lang()
     again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
-    again.interrupted = trainer.interrupted
+    again.interrupted, again.fingerprints = trainer.interrupted, trainer.fingerprints
     while True:
         run.log_event(trainer.step_done, "restart", str(fault))
         zh, en = (

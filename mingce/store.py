@@ -23,10 +23,11 @@ import pyarrow.parquet as pq
 
 import mingce
 from mingce.atomic import Hint, atomic_write, sync_path, try_again
+from mingce.checksums import sha256
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
+from mingce.places import step_name, steps_in
 from mingce.promises import check_promises
-from mingce.run import step_name, steps_in
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger  # torch is not needed to look at a ledger
@@ -52,10 +53,12 @@ class LedgerFileError(RunError):
 class LedgerStore:
     """The ledgers of a run, by step."""
 
-    def __init__(self, directory: Path | str, *, hint: Hint = try_again):
-        """`hint` ends the sentence that tells of a full disk."""
+    def __init__(self, directory: Path | str, *, hint: Hint = try_again, check: Callable[[], object] = lambda: None):
+        """`hint` ends the sentence that tells of a full disk; `check` is called before anything is written."""
         self.directory = Path(directory)
-        self._hint = hint
+        self._hint, self._check = hint, check
+        self.digests: dict[int, str] = {}
+        """SHA-256 of the files written by this process, by step, until somebody notes them."""
         self._unsynced: list[Path] = []
         self._sound: dict[int, tuple[int, int]] = {}  # files that promise no more than a ledger can need
         self._index = _UidIndex(self.directory / "uids.sqlite")
@@ -79,9 +82,11 @@ class LedgerStore:
             write_statistics=False,
             write_page_checksum=True,
         )
-        path = self._path(step)
-        self.directory.mkdir(parents=True, exist_ok=True)
-        atomic_write(path, buffer.getvalue().to_pybytes(), durable=False, hint=self._hint)
+        path, content = self._path(step), buffer.getvalue().to_pybytes()
+        self._check()
+        self.directory.mkdir(exist_ok=True)
+        atomic_write(path, content, durable=False, hint=self._hint)
+        self.digests[step] = sha256(content)
         self._unsynced.append(path)
         with suppress(sqlite3.Error):  # find() reads the file itself if the index does not know it
             self._index.add(step, _stamp(path), ledger.rows.get("uid", []))
@@ -177,6 +182,7 @@ class LedgerStore:
 
     def drop_after(self, step: int) -> None:
         """Forget every ledger of a later step."""
+        self.digests.clear()
         for later in self.steps():
             if later > step:
                 self._path(later).unlink(missing_ok=True)

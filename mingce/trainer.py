@@ -10,7 +10,7 @@ import random
 import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -18,17 +18,20 @@ from typing import Any
 import numpy as np
 import torch
 
-from mingce import checkpoints
+from mingce import checkpoints, fingerprints
 from mingce.algorithms.kl import AdaptiveKLController, FixedKLController
 from mingce.audit.guard import Guard
 from mingce.config import Config
 from mingce.credit import assign_credit
 from mingce.engine.local import Roles
+from mingce.errors import MingceError, RunError
+from mingce.fingerprints import Consent
 from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
 from mingce.roles.actor import row_seed
 from mingce.run import Run
+from mingce.saving import Saver
 from mingce.selfcheck import self_check
 from mingce.sinks import Sinks
 from mingce.validation import Validation, validate
@@ -59,14 +62,18 @@ class Trainer:
         self.after: Validation | None = None
         self.step_done = 0
         self.interrupted = False
+        self.saver = Saver()
+        self.fingerprints = fingerprints.take(config, roles)
 
     def train(self, sinks: Sinks) -> None:
         """All steps that are left; Ctrl-C ends the step at hand, saves it and stops."""
-        with self._ctrl_c():
+        with self._ctrl_c(), self._saved_at_the_end():
             if self.step_done == 0:
                 self.before = self._validate(0)
                 self._record(0, self.before.metrics, sinks)
             for step in range(self.step_done + 1, self.config.steps + 1):
+                self.saver.check()
+                self.run.check_place()
                 ledger, measured = self.step(step)
                 metrics = compute_metrics(ledger) | measured | self._audit(step, ledger, measured["critic/kl_coeff"])
                 every = self.config.validation.every
@@ -134,28 +141,51 @@ class Trainer:
         state: dict[str, Any] = {name: learner.state() for name, learner in learners.items()}
         state["kl_coef"] = self.kl.value
         state["before"] = None if self.before is None else self.before.state()
+        keep = self.config.keep
         with self.stage("save", step):
-            checkpoints.save(
+            self.saver.wait()
+            draft = checkpoints.prepare(
                 self.run,
                 step,
                 tensors={name: learner.tensors() for name, learner in learners.items()},
                 state=state,
                 score=score,
-                keep_last=self.config.keep.last,
-                keep_best=self.config.keep.best,
+                keep=checkpoints.Keep(keep.last, keep.best, keep.optimizer),
+                fingerprints=self.fingerprints,
             )
+            self.saver.save(draft)
 
-    def resume(self) -> None:
-        """Takes up the newest whole checkpoint and forgets whatever was written after it."""
+    @contextmanager
+    def _saved_at_the_end(self) -> Iterator[None]:
+        """Waits for the checkpoint that is being written, however training ends."""
+        try:
+            yield
+        except BaseException:
+            with suppress(MingceError):  # what ended training is told
+                self.saver.wait()
+            raise
+        self.saver.wait()
+        self.run.check_place()
+
+    def resume(self, consent: Consent = lambda checkpoint: None) -> None:
+        """Takes up the newest whole checkpoint, if there is `consent`, and forgets whatever was written after it."""
         found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True), read=False)
+        if found is not None:
+            consent(found)
         self.run.rewind(-1 if found is None else found.step)
         if found is None:
             zh = "还没有存档，从头开始"
             self.watch.note(say(display_lang(), zh, "no checkpoint yet; starting from the beginning"))
             return
-        self.roles.actor.learner.restore(found.tensors["actor"], found.state["actor"])
+        learners = {"actor": self.roles.actor.learner}
         if self.roles.critic is not None:
-            self.roles.critic.learner.restore(found.tensors["critic"], found.state["critic"])
+            learners["critic"] = self.roles.critic.learner
+        for role, learner in learners.items():
+            if role not in found.tensors or role not in found.state:
+                raise RunError(
+                    f"{found.path} has no {role}, which estimator={self.config.estimator} needs; set it back"
+                )
+            learner.restore(found.tensors[role], found.state[role])
         self.kl.value = found.state["kl_coef"]
         if found.state["before"] is not None:
             self.before = Validation.of_state(found.state["before"])

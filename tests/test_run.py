@@ -54,6 +54,7 @@ def test_a_new_run_holds_its_settings(tmp_path: Path) -> None:
         assert run.config() == config
         assert {entry.name for entry in run.path.iterdir()} == {
             "config.yaml",
+            "checksums.jsonl",
             "ledger",
             "checkpoints",
             "tensorboard",

@@ -5,12 +5,9 @@ Neither the run's data nor its reference is needed for that, so neither is loade
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-
-import torch
-from torch import Tensor, nn
 
 from mingce import checkpoints
 from mingce.algorithms.advantage import needs_critic
@@ -21,6 +18,7 @@ from mingce.engine.local import build_actor, build_critic
 from mingce.errors import RunError
 from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
+from mingce.roles.learner import take_weights
 from mingce.run import Run
 
 
@@ -60,7 +58,7 @@ def open_policy(
     actor = build_actor(config)
     if found is None:
         return Opened(str(where), config, actor, None, 0, run)
-    _take_weights(actor.model, found, "actor")
+    take_weights(actor.model, found.tensors["actor"])
     wanted = critic and needs_critic(config.estimator) and "critic" in found.tensors
     return Opened(str(where), config, actor, _critic(config, actor, found) if wanted else None, found.step, run)
 
@@ -78,20 +76,5 @@ def _checkpoint(run: Run, step: Step, note: Callable[[str], object]) -> Checkpoi
 
 def _critic(config: Config, actor: Actor, found: Checkpoint) -> Critic:
     critic = build_critic(config, actor)
-    _take_weights(critic.model.eval(), found, "critic")
+    take_weights(critic.model.eval(), found.tensors["critic"])
     return critic
-
-
-@torch.no_grad()
-def _take_weights(model: nn.Module, found: Checkpoint, role: str) -> None:
-    """Sets every weight that learns to what the checkpoint holds."""
-    saved: Mapping[str, Tensor] = found.tensors[role]
-    for name, parameter in model.named_parameters():
-        if parameter.requires_grad:
-            tensor = saved.get(f"model.{name}")
-            if tensor is None or tensor.shape != parameter.shape:
-                raise RunError(
-                    f"the {role} of {found.path} is of another model than the one its run names (see {name}); "
-                    "leave model.* and critic.path as they were in training."
-                )
-            parameter.copy_(tensor)

@@ -243,8 +243,8 @@ class Rank:
     def write(self, role: str, directory: Path) -> None:
         self.learners[role].write(directory)
 
-    def read(self, role: str, path: Path, state: Mapping[str, Any]) -> None:
-        self.learners[role].read(path, state)
+    def read(self, role: str, paths: Sequence[Path], state: Mapping[str, Any]) -> None:
+        self.learners[role].read(paths, state)
         self._refresh(role)
 
     def close(self) -> None:

@@ -15,7 +15,6 @@ from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
 from mingce.algorithms.advantage import needs_critic
-from mingce.checkpoints import Stored
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, ray_package
 from mingce.engine.group import Group
@@ -32,6 +31,7 @@ from mingce.roles.learner import Learner
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Reward
 from mingce.tasks.base import Example, Score
+from mingce.tensor_files import Stored
 
 LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
 
@@ -175,7 +175,7 @@ class RayLearner(Learner):
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
         assert isinstance(tensors, Stored), "ranks read a checkpoint themselves"
-        self.group.call("read", self.role, tensors.path.resolve(), dict(state))
+        self.group.call("read", self.role, [path.resolve() for path in tensors.paths], dict(state))
         self.updates = int(state["updates"])
 
 

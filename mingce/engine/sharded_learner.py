@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
 
@@ -86,9 +86,12 @@ class ShardedLearner(Learner):
         """This rank's part of a checkpoint. All ranks together."""
         write_shards(directory, cast(Mapping[str, Tensor], self.tensors()))
 
-    def read(self, path: Path, state: Mapping[str, Any]) -> None:
-        """From a checkpoint of any number of ranks. All ranks together."""
+    def read(self, paths: Sequence[Path], state: Mapping[str, Any]) -> None:
+        """From the files of a checkpoint of any number of ranks. All ranks together."""
         learning = {name: cast(DTensor, p) for name, p in self.model.named_parameters() if p.requires_grad}
-        self.restore(read_shards(path, learning, cast(list[DTensor], self.parameters)), state)
+        tensors: dict[str, Tensor] = {}
+        for path in paths:
+            tensors |= read_shards(path, learning, cast(list[DTensor], self.parameters))
+        self.restore(tensors, state)
         for part in sharded_parts(self.model):
             part.reshard()  # what was gathered before is of other weights

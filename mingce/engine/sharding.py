@@ -30,6 +30,7 @@ from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
 from mingce.config import RayConfig
+from mingce.errors import RunError
 from mingce.models.loading import backbone, usable
 from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plain_head
 from mingce.models.lora import base_causal_lm
@@ -127,6 +128,8 @@ def _like(name: str, parameters: Mapping[str, DTensor], numbers: list[DTensor]) 
     """The parameter that a stored tensor is shaped as: itself, or the one whose moment it is."""
     kind, _, rest = name.partition(".")
     if kind == "model":
+        if rest not in parameters:
+            raise RunError(f"the checkpoint is of another model than the one its run names: it has {rest}")
         return parameters[rest]
     number = rest.split(".")[0]
     return numbers[int(number)] if number.isdigit() else None

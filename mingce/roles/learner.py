@@ -14,10 +14,11 @@ import torch
 from torch import Tensor, nn
 
 from mingce.algorithms.losses import BatchTotals, batch_totals
-from mingce.checkpoints import ShardWriter, flatten_optimizer, restore_optimizer
+from mingce.checkpoints import ShardWriter
 from mingce.config import LearnerConfig
-from mingce.errors import ModelError
+from mingce.errors import ModelError, RunError
 from mingce.ledger import Ledger
+from mingce.optimizer_state import flatten_optimizer, restore_optimizer
 
 PartLoss = Callable[[Ledger, BatchTotals], tuple[Tensor, dict[str, Tensor]]]
 """The loss of a micro-batch given the minibatch's totals, and the columns it used."""
@@ -128,11 +129,31 @@ class Learner:
         return {"optimizer": flatten_optimizer(self.optimizer)[1], "updates": self.updates}
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Exactly as it was when `tensors` and `state` were taken."""
-        with torch.no_grad():
-            for name, parameter in self.model.named_parameters():
-                if parameter.requires_grad:
-                    parameter.copy_(tensors[f"model.{name}"])
+        """Exactly as it was when `tensors` and `state` were taken; where moments were dropped, with a new optimizer."""
+        take_weights(self.model, tensors)
         moments = {n.removeprefix("optimizer."): t for n, t in tensors.items() if n.startswith("optimizer.")}
-        restore_optimizer(self.optimizer, moments, state["optimizer"])
+        if moments or not state["optimizer"]["slots"]:
+            restore_optimizer(self.optimizer, moments, state["optimizer"])
         self.updates = int(state["updates"])
+
+
+@torch.no_grad()
+def take_weights(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
+    """Sets every weight that learns to what a checkpoint holds, all or none."""
+    learning = {name: parameter for name, parameter in model.named_parameters() if parameter.requires_grad}
+    for name, parameter in learning.items():
+        tensor = saved.get(f"model.{name}")
+        if tensor is None or tensor.shape != parameter.shape:
+            there = "it has none of that name" if tensor is None else f"it has {list(tensor.shape)}"
+            raise RunError(
+                f"the checkpoint is of another model than the one its run names: {name} is {list(parameter.shape)}, "
+                f"and {there}; leave model.* and critic.path as they were in training."
+            )
+    extra = {name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in learning}
+    if extra:
+        raise RunError(
+            f"the checkpoint is of another model than the one its run names: it has {min(extra)} and "
+            f"{len(extra) - 1} more; leave model.* and critic.path as they were in training."
+        )
+    for name, parameter in learning.items():
+        parameter.copy_(saved[f"model.{name}"])
