@@ -98,7 +98,7 @@ class Trainer:
         with self.stage("generate", step):
             ledger = actor.generate(examples, step, lambda rows, _: self.watch.progress(rows, len(drawn_for)))
         with self.stage("score", step):
-            ledger.fill(reward.score(ledger, drawn_for))
+            ledger.fill(reward.score(ledger, drawn_for, step))
         with self.stage("log_probs", step):
             ledger.fill(actor.log_probs(ledger))
             if reference is not None:

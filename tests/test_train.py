@@ -44,7 +44,7 @@ def filled(config: Config, roles: Roles) -> Ledger:
     """One step's ledger up to its credit."""
     examples = roles.batch(1, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, 1)
-    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)]))
+    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)], 1))
     ledger.fill(roles.actor.log_probs(ledger))
     if roles.reference is not None:
         ledger.fill(roles.reference.log_probs(ledger))

@@ -23,7 +23,7 @@ from mingce.engine.local import task_of
 from mingce.errors import DataError, RunError, SettingError
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import Actor
-from mingce.roles.reward import reward_scorer
+from mingce.roles.reward import Judge, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
@@ -99,16 +99,16 @@ def run(
     asked, task_scores = task_of(config)
     prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
-    scorer = reward_scorer(asked, config.reward, task_scores=task_scores)
+    function = function_pool(config.reward)
+    scorer = reward_scorer(asked, config.reward, function, task_scores=task_scores)
     columns = TextColumn(text["progress"]), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     try:
         with Progress(*columns, console=said, transient=True, disable=not said.is_terminal) as progress:
             bar = progress.add_task("", total=None)
             evaluation = evaluate(
                 opened.actor,
-                asked,
                 scorer,
-                config,
+                Judge(asked, config.reward, function),
                 chosen,
                 samples or config.samples_per_prompt,
                 lambda done, total: progress.update(bar, completed=done, total=total),

@@ -26,7 +26,7 @@ from mingce.ledger import Ledger
 from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import render_prompt
 from mingce.roles.reference import Reference
-from mingce.roles.reward import Reward, reward_scorer
+from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
@@ -132,9 +132,10 @@ def _score(opened: Opened, ledger: Ledger, prompt: str, score: float | None, lan
     found = None if score is not None else _example(config, prompt)
     if found is not None:
         task, example, task_scores = found
-        reward = Reward(reward_scorer(task, config.reward, task_scores=task_scores), opened.actor.tokenizer)
+        scorer = reward_scorer(task, config.reward, function_pool(config.reward), task_scores=task_scores)
+        reward = Reward(scorer, opened.actor.tokenizer, config.seed)
         try:
-            columns = reward.score(ledger, [example])
+            columns = reward.score(ledger, [example], step=0)
         finally:
             reward.close()
         total = float(columns["scores"].sum())
