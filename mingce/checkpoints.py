@@ -97,10 +97,11 @@ def save(
     score: float | None = None,
     keep_last: int = 2,
     keep_best: int = 1,
+    replace: bool = False,
 ) -> Path:
     """Write `checkpoints/step-N` and then prune to the `keep_last` newest and the `keep_best` of highest score.
 
-    A step has one state only, so a checkpoint of it that is there and whole is left as it is.
+    A step has one state only, so a checkpoint of it that is there and whole is left as it is, unless with `replace`.
     `tensors` maps a file's name, without suffix, to its tensors, or to what writes them into a directory of that name.
     `state` holds what JSON can; a tuple becomes a list.
     """
@@ -112,7 +113,7 @@ def save(
     whole = {name: flat for name, flat in tensors.items() if isinstance(flat, Mapping)}
     needs = sum(tensor.nbytes for flat in whole.values() for tensor in flat.values())
     path = run.checkpoints_path / step_name(step)
-    if step in _manifests(run):
+    if step in _manifests(run) and not replace:
         return path
     with atomic_directory(path, replace=True, needs=needs, hint=run.recovery_hint) as beside:
         files = {}

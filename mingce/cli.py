@@ -4,19 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
 from mingce import cli_tutor
 from mingce.cli_options import Lang, LangOption, MappingOption, console
-from mingce.errors import MingceError, SettingError
+from mingce.errors import Interruption, MingceError, SettingError
+from mingce.lang import display_lang, say
+
+
+class Interruptible(typer.core.TyperGroup):
+    """The commands, any of which Ctrl-C may end."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interruption(say(display_lang(), "已中断", "interrupted")) from None
+
 
 app = typer.Typer(
     name="mingce",
+    cls=Interruptible,
     help="mingce 明策: PPO for language models with every token's account open.",
     epilog="Example: mingce train",
     no_args_is_help=True,
@@ -424,7 +438,7 @@ def credit(
 
 
 def main() -> None:
-    """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2."""
+    """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2, Ctrl-C a word and 130."""
     try:
         app()
     except MingceError as error:

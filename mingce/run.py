@@ -202,8 +202,11 @@ class Run:
         """Every line of metrics.jsonl, each with its step."""
         return [_parse(line, self.metrics_path, number) for number, line in _finished_lines(self.metrics_path)]
 
-    def rewind(self, step: int) -> None:
-        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers."""
+    def rewind(self, step: int, *, logged: bool = True) -> None:
+        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers.
+
+        Without `logged` the step's own line of metrics goes too: its validation is still to be made.
+        """
         assert self.training, "this run was opened for reading only"
         # Checkpoints first: were this interrupted, the next resume must not begin after the metrics that are left.
         for newer in self.checkpoint_steps():
@@ -211,7 +214,8 @@ class Run:
                 remove_directory(self.checkpoints_path / step_name(newer))
         for path in self._logs:
             lines = _finished_lines(path)
-            kept = [line for number, line in lines if _step_of(line, path, number) <= step]
+            until = step if logged or path == self.audit_path else step - 1
+            kept = [line for number, line in lines if _step_of(line, path, number) <= until]
             if len(kept) < len(lines):
                 atomic_write(path, b"".join(kept), hint=self.recovery_hint)
         self.ledger.drop_after(step)

@@ -87,7 +87,7 @@ def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: boo
     watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
     for sentence, warning in remarks(config):
         watch.note(sentence, warning)
-    if first > config.steps:
+    if first > config.steps and trainer.pending is None:
         zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
         watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
     while (fault := _trained(trainer)) is not None:
@@ -263,7 +263,8 @@ def summary(trainer: Trainer, seconds: float) -> Summary:
 
     before, after = trainer.before, trainer.after
     pairs = zip(before.answers, after.answers, strict=False) if before and after else ()
-    stopped = "Ctrl-C" if trainer.interrupted and trainer.step_done < trainer.config.steps else None
+    unfinished = trainer.step_done < trainer.config.steps or trainer.pending is not None
+    stopped = trainer.interrupted if trainer.interrupted and unfinished else None
     path = trainer.run.path
     commands = (
         [f"mingce resume {path}"]

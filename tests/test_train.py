@@ -221,7 +221,7 @@ def test_a_stopped_run_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.Monke
     usual = Trainer.step
 
     def stops_after_three(self: Trainer, step: int):  # type: ignore[no-untyped-def]
-        self.interrupted = step == 3  # between two validations
+        self.interrupted = "Ctrl-C" if step == 3 else ""  # between two validations
         return usual(self, step)
 
     monkeypatch.setattr(Trainer, "step", stops_after_three)
