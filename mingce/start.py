@@ -12,13 +12,14 @@ from rich.console import Console
 from rich.table import Table
 
 from mingce.algorithms.advantage import needs_critic
+from mingce.atomic import remove_directory
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
-from mingce.errors import RankFault, RunError
+from mingce.errors import MingceError, RankFault, RunError
 from mingce.lang import say
 from mingce.run import Run
-from mingce.sinks import check_sinks, open_sinks
+from mingce.sinks import Sinks, check_sinks, open_sinks
 from mingce.trainer import Trainer
 from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
@@ -55,6 +56,7 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
             changed = read_config(None, overrides)
             for override in overrides:
                 _copy(changed, config, override.partition("=")[0])
+        check_sinks(config.keep.loggers)
         with watch_for(console, config.lang) as watch, closing(roles_of(config, watch.note)) as roles:
             _train(run, config, roles, watch, resumed=True)
 
@@ -83,6 +85,12 @@ def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: boo
             trainer.resume()
         except RankFault as at_once:
             trainer = _recovered(trainer, at_once)
+    try:
+        sinks = _sinks(trainer)
+    except MingceError:
+        if not resumed:
+            remove_directory(run.path)  # nothing is in it yet, and its name stays free
+        raise
     first = trainer.step_done + 1
     watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
     for sentence, warning in remarks(config):
@@ -90,22 +98,28 @@ def _train(run: Run, config: Config, roles: Roles, watch: Watch, *, resumed: boo
     if first > config.steps and trainer.pending is None:
         zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
         watch.note(say(config.lang, zh, f"all {config.steps} steps are done; give it more with steps=N"))
-    while (fault := _trained(trainer)) is not None:
+    while (fault := _trained(trainer, sinks)) is not None:
         trainer = _recovered(trainer, fault)
+        sinks = _sinks(trainer, needed=False)
     watch.end(summary(trainer, time.monotonic() - started))
 
 
-def _trained(trainer: Trainer) -> RankFault | None:
-    """Trains to the end (None), or until a rank is lost (how)."""
+def _sinks(trainer: Trainer, *, needed: bool = True) -> Sinks:
+    """The loggers, ready for the next step; `needed` makes one that does not start an error."""
     run, config, watch = trainer.run, trainer.config, trainer.watch
-    sinks = open_sinks(
+    return open_sinks(
         config.keep.loggers,
         run.path,
         run.name,
         as_values(config),
         trainer.step_done + 1,
         lambda sentence: watch.note(sentence, True),
+        needed=needed,
     )
+
+
+def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
+    """Trains to the end (None), or until a rank is lost (how)."""
     try:
         trainer.train(sinks)
     except RankFault as fault:
