@@ -192,11 +192,23 @@ class Run:
         line = json.dumps({"step": step} | dict(found), ensure_ascii=False, allow_nan=False)
         self._append(self.audit_path, line.encode() + b"\n")
 
-    def log_event(self, step: int, kind: str, why: str) -> None:
+    def log_event(self, step: int, kind: str, why: str, **more: str) -> None:
         """Append something that happened after `step`; it stays when the run is rewound, for it did happen."""
         assert self.training, "this run was opened for reading only"
-        line = json.dumps({"step": step, "kind": kind, "why": why, "time": round(time.time(), 3)}, ensure_ascii=False)
-        self._append(self.events_path, line.encode() + b"\n")
+        event = {"step": step, "kind": kind, "why": why, "time": round(time.time(), 3), **more}
+        self._append(self.events_path, json.dumps(event, ensure_ascii=False).encode() + b"\n")
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """What happened of that kind; a line that cannot be read is passed over."""
+        found = []
+        for _, line in _finished_lines(self.events_path):
+            try:
+                event = json.loads(line)
+            except ValueError:
+                continue
+            if isinstance(event, dict) and event.get("kind") == kind:
+                found.append(event)
+        return found
 
     def metrics(self) -> list[dict[str, float]]:
         """Every line of metrics.jsonl, each with its step."""

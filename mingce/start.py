@@ -18,6 +18,7 @@ from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
 from mingce.errors import MingceError, RankFault, RunError
 from mingce.lang import say
+from mingce.no_learning import settings_without_learning
 from mingce.run import Run
 from mingce.sinks import Sinks, check_sinks, open_sinks
 from mingce.trainer import Trainer
@@ -201,6 +202,7 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
             "dr_grpo goes with actor.loss_agg_mode=seq-mean-token-sum-norm",
         )
         said.append((say(lang, zh, en), True))
+    said += [(say(lang, zh, en), True) for zh, en in settings_without_learning(config)]
     return said
 
 

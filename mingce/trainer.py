@@ -27,6 +27,7 @@ from mingce.engine.local import Roles
 from mingce.lang import say
 from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
+from mingce.no_learning import Lookout
 from mingce.roles.actor import row_seed
 from mingce.run import Run
 from mingce.selfcheck import self_check
@@ -34,6 +35,7 @@ from mingce.sinks import Sinks
 from mingce.validation import Validation, validate
 from mingce.watch import Watch
 
+NO_LEARNING = "no-learning"
 STOPS = (signal.SIGINT, signal.SIGTERM)
 
 
@@ -60,6 +62,7 @@ class Trainer:
             else FixedKLController(kl.reward_coef)
         )
         self.guard = Guard(run, config, roles.actor.sampling.stop_ids)
+        self.lookout = Lookout(config)
         self.seconds: dict[str, float] = {}
         self.before: Validation | None = None
         self.after: Validation | None = None
@@ -186,6 +189,8 @@ class Trainer:
         found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True), read=False)
         pending: dict[str, str] | None = None if found is None else found.state.get("pending")
         self.run.rewind(-1 if found is None else found.step, logged=pending is None)
+        told = [str(event.get("cause")) for event in self.run.events(NO_LEARNING)]
+        self.lookout = Lookout(self.config, self.run.metrics(), told)
         if found is None:
             zh = "还没有存档，从头开始"
             self.watch.note(say(self.config.lang, zh, "no checkpoint yet; starting from the beginning"))
@@ -203,6 +208,9 @@ class Trainer:
     def _record(self, step: int, metrics: dict[str, float], sinks: Sinks) -> None:
         self.run.log(step, metrics)
         sinks.log(step, metrics)
+        if (found := self.lookout.look(metrics)) is not None:
+            self.run.log_event(step, NO_LEARNING, found.sentence, cause=found.cause)
+            self.watch.note(found.sentence, True)
 
     def _audit(self, step: int, ledger: Ledger, beta: float) -> dict[str, float]:
         """How many findings the audit of the step's ledger makes, if it is this step's turn."""
