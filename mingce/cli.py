@@ -13,7 +13,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from mingce import cli_tutor
-from mingce.cli_options import Lang, LangOption, MappingOption, console
+from mingce.cli_options import Lang, LangOption, MappingOption, TrustOption, console
 from mingce.errors import Interruption, MingceError, SettingError
 from mingce.lang import display_lang, say
 
@@ -84,11 +84,12 @@ def resume(
     settings: Annotated[
         list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
     ] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce import start
 
-    start.resume(console, Path(run), settings or [])
+    start.resume(console, Path(run), settings or [], trust=trust)
 
 
 Where = Annotated[
@@ -118,6 +119,7 @@ def evaluate(
     samples: Annotated[int | None, typer.Option(help="how many sampled answers to each")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")] = False,
     out: Annotated[Path | None, typer.Option(help="write every answer with its score to this JSONL file")] = None,
+    trust: TrustOption = False,
 ) -> None:
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
     from mingce.commands.targets import find_run, parse_step
@@ -135,6 +137,7 @@ def evaluate(
         overrides=_with_lang(overrides, lang),
         as_json=as_json,
         out=out,
+        trust=trust,
     )
 
 

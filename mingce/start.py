@@ -22,6 +22,7 @@ from mingce.no_learning import settings_without_learning
 from mingce.run import Run
 from mingce.sinks import Sinks, check_sinks, open_sinks
 from mingce.trainer import Trainer
+from mingce.trust import executed_by, expect_trust, remember
 from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
 
@@ -34,6 +35,7 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
         if dry_run:
             show_plan(console, config, build_roles(config, watch.note))
             return
+        remember(list(executed_by(config, trains=True)))
         with (
             closing(roles_of(config, watch.note)) as roles,
             Run.create(config.root, config.name, as_values(config)) as run,
@@ -41,8 +43,11 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
             _train(run, config, roles, watch, resumed=False)
 
 
-def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
-    """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps."""
+def resume(console: Console, path: Path, overrides: Sequence[str] = (), *, trust: bool = False) -> None:
+    """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps.
+
+    `trust` executes what the run's settings name without asking.
+    """
     with Run.open(path) as run:
         config = config_of(run.config())
         if overrides:
@@ -58,6 +63,7 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = ()) -> None:
             for override in overrides:
                 _copy(changed, config, override.partition("=")[0])
         check_sinks(config.keep.loggers)
+        expect_trust(path, config, overrides, trust=trust, trains=True, command="resume")
         with watch_for(console, config.lang) as watch, closing(roles_of(config, watch.note)) as roles:
             _train(run, config, roles, watch, resumed=True)
 

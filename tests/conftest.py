@@ -13,6 +13,14 @@ settings.register_profile("mingce", max_examples=200, deadline=None, derandomize
 settings.load_profile("mingce")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the tests remember is not remembered for the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
+
+
 @pytest.fixture(scope="session")
 def ray_cluster() -> Iterator[None]:
     """One Ray cluster for all tests of a process, for starting one takes seconds; on paper it has eight cores."""

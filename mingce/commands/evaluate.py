@@ -28,6 +28,7 @@ from mingce.tasks.base import Example, Task
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
+from mingce.trust import expect_trust
 from mingce.watch.text import percent
 from mingce.watch.tokens import visible
 
@@ -81,11 +82,13 @@ def run(
     overrides: Sequence[str] = (),
     as_json: bool = False,
     out: Path | None = None,
+    trust: bool = False,
 ) -> None:
     """Evaluates and prints a table with some answers, or one JSON object.
 
     `task` is another one than the run's: a name, or a data file of which every row is then asked. `examples` and
-    `samples` are by default what the configuration validates with and draws for a prompt in training.
+    `samples` are by default what the configuration validates with and draws for a prompt in training. `trust` executes
+    the reward function that a run names without asking.
     """
     for option, number in (("examples", examples), ("samples", samples)):
         if number is not None and number < 1:
@@ -95,6 +98,8 @@ def run(
     said = Console(stderr=True)
     opened = open_policy(where, step=step, overrides=overrides, critic=False, note=lambda s: _remark(said, s))
     config = opened.config if task is None else on_task(opened.config, task)
+    run = None if opened.run is None else opened.run.path
+    expect_trust(run, config, overrides, trust=trust, command="eval")
     text = TEXT[config.lang]
     asked, task_scores = task_of(config)
     prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))

@@ -30,6 +30,7 @@ from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
+from mingce.trust import expect_trust
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 GROUP = ("grpo", "dr_grpo", "rloo")
@@ -59,6 +60,8 @@ def scored(
         raise SettingError(
             f"{config.estimator} compares the answers to one prompt, and here is one answer only; give --estimator gae."
         )
+    if run is not None and score is None:
+        expect_trust(run.path, config, overrides, trust=False, command="eval")
     ledger = _ledger(opened, prompt, response)
     _measure(opened, ledger, lang, notes)
     _score(opened, ledger, prompt, score, lang, notes)
