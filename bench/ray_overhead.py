@@ -71,7 +71,7 @@ def step(roles: local.Roles, config: Config, number: int, clock: Clock) -> list[
     examples = roles.batch(number, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, number)
     laps = [clock.lap()]
-    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)]))
+    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)], 1))
     laps.append(clock.lap())
     ledger.fill(roles.actor.log_probs(ledger), roles.reference.log_probs(ledger), roles.critic.values(ledger))
     laps.append(clock.lap())

@@ -84,6 +84,8 @@ class Draft:
     keep: Keep
     fingerprints: Mapping[str, Any] | None
     logs: Mapping[str, Any]
+    replace: bool = False
+    """Even if a whole checkpoint of this step is there: it was saved before the step was validated."""
 
     @property
     def size(self) -> int:
@@ -96,7 +98,8 @@ class Draft:
         path = self.run.checkpoints_path / step_name(self.step)
         try:
             read_manifest(path)
-            return path
+            if not self.replace:
+                return path
         except _Damage:
             pass
         except _Unreadable as reason:
@@ -153,10 +156,11 @@ def prepare(
     score: float | None = None,
     keep: Keep = Keep(),  # noqa: B008 (frozen)
     fingerprints: Mapping[str, Any] | None = None,
+    replace: bool = False,
 ) -> Draft:
     """What `write` will make `checkpoints/step-N` of, the logs flushed to the disk.
 
-    A step has one state only, so a checkpoint of it that is there and whole is left as it is.
+    A step has one state only, so a checkpoint of it that is there and whole is left as it is, unless with `replace`.
     `tensors` maps a role to its tensors (moments are named `optimizer.…`), or to what writes them into a directory of
     that name. `state` holds what JSON can; a tuple becomes a list.
     """
@@ -165,7 +169,8 @@ def prepare(
     assert all(name and not set(name) & set("./\\") for name in tensors), f"names without suffix: {list(tensors)}"
     assert _survives_json(state), "only text keys, numbers, texts, lists and dicts can come back unchanged"
     run.sync()
-    return Draft(run, step, tensors, state, score, keep, fingerprints, run.written() | {"chain": run.checksums.chain})
+    logs = run.written() | {"chain": run.checksums.chain}
+    return Draft(run, step, tensors, state, score, keep, fingerprints, logs, replace)
 
 
 def save(run: Run, step: int, *, keep_last: int = 2, keep_best: int = 1, keep_optimizer: int = 2, **what: Any) -> Path:

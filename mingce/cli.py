@@ -4,20 +4,33 @@ from __future__ import annotations
 
 import sys
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
+import typer.core
 from rich.markup import escape
 from rich.table import Table
 
 from mingce import cli_tutor
-from mingce.cli_options import Lang, LangOption, MappingOption, console
-from mingce.errors import MingceError, SettingError
-from mingce.lang import display_lang
+from mingce.cli_options import Lang, LangOption, MappingOption, TrustOption, console
+from mingce.errors import Interruption, MingceError, SettingError
+from mingce.lang import display_lang, say
 from mingce.terminal import make_console, take_any_character
+
+
+class Interruptible(typer.core.TyperGroup):
+    """The commands, any of which Ctrl-C may end."""
+
+    def invoke(self, ctx: Any) -> Any:
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Interruption(say(display_lang(), "已中断", "interrupted")) from None
+
 
 app = typer.Typer(
     name="mingce",
+    cls=Interruptible,
     help="mingce 明策: PPO for language models with every token's account open.",
     epilog="Example: mingce train",
     no_args_is_help=True,
@@ -75,12 +88,13 @@ def resume(
     changed: Annotated[
         bool, typer.Option("--changed", help="go on though settings, data, code or libraries are others; it is noted")
     ] = False,
+    trust: TrustOption = False,
     lang: LangOption = None,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce import start
 
-    start.resume(console, Path(run), settings or [], changed=changed)
+    start.resume(console, Path(run), settings or [], changed=changed, trust=trust)
 
 
 Where = Annotated[
@@ -105,6 +119,7 @@ def evaluate(
     samples: Annotated[int | None, typer.Option(help="how many sampled answers to each")] = None,
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON object instead of tables")] = False,
     out: Annotated[Path | None, typer.Option(help="write every answer with its score to this JSONL file")] = None,
+    trust: TrustOption = False,
     lang: LangOption = None,
 ) -> None:
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
@@ -123,6 +138,7 @@ def evaluate(
         overrides=overrides or [],
         as_json=as_json,
         out=out,
+        trust=trust,
     )
 
 
@@ -440,7 +456,7 @@ def credit(
 
 
 def main() -> None:
-    """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2."""
+    """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2, Ctrl-C a word and 130."""
     take_any_character()
     try:
         app()

@@ -51,4 +51,7 @@ LevelOption = Annotated[Level, typer.Option(help="for whom: child, engineer or p
 MappingOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="YAML or JSON that maps names here to names in the dump")
 ]
+TrustOption = Annotated[
+    bool, typer.Option("--trust", help="execute the reward function that the run names, without asking")
+]
 NumbersOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="one a token, separated by commas")]

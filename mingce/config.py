@@ -110,7 +110,11 @@ class RewardConfig:
         1.0, "weight of the task's own score when there are others", "有其他奖励时，任务得分的权重"
     )
     full_marks: float = _set(1.0, "data files: an answer is right from this score on", "数据文件：达到此分算答对")
-    workers: int = _set(0, "processes that score; 0: in this one", "打分进程数；0 为本进程")
+    workers: int = _set(
+        0,
+        "processes that score; 0: one for reward.function, none for a task",
+        "打分进程数；0：reward.function 用一个，任务自带的打分不用",
+    )
     time_limit: float | None = _set(None, "seconds for one answer", "一条回答最多打分几秒")
     on_error: str = _set(
         "stop", "stop, or the score that a failing function counts as", "stop 停止；或打分出错时计的分数"

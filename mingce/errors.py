@@ -16,6 +16,12 @@ class MingceError(Exception):
     exit_code = 2
 
 
+class Interruption(MingceError):
+    """A person pressed Ctrl-C."""
+
+    exit_code = 130
+
+
 class ColumnError(MingceError):
     """A column of a ledger is missing, of the wrong shape or type, or holds a number that cannot be.
 

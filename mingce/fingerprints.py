@@ -114,7 +114,7 @@ def _log_changes(run: Run, checkpoint: Checkpoint) -> list[tuple[str, bool]]:
     if checkpoint.logs is None:
         return []
     told, lang = [], display_lang()
-    before, after = checkpoint.logs, run.written(checkpoint.step)
+    before, after = checkpoint.logs, run.written(checkpoint.step, logged=checkpoint.state.get("pending") is None)
     if before["metrics"] != after["metrics"]:
         counts = f"{before['lines']} → {after['lines']}"
         zh = f"metrics.jsonl 到第 {checkpoint.step} 步的内容不是存档时的（行数 {counts}）"

@@ -130,6 +130,15 @@ def _cut_share(ledger: Ledger) -> float:
     return sum(reason == "length" for reason in reasons) / len(reasons) if reasons else 0.0
 
 
+def _share_without_signal(ledger: Ledger) -> float:
+    """Rows that teach the policy nothing: none of their tokens in the losses has an advantage other than 0."""
+    used = "whitened_advantages" if "whitened_advantages" in ledger else "advantages"
+    taught = ((ledger[used].abs() > NO_ADVANTAGE) & ledger.loss_mask.bool()).any(dim=1)
+    return 1.0 - float(taught.float().mean()) if len(ledger) else 0.0
+
+
+NO_ADVANTAGE = 1e-9
+"""An advantage up to this is 0 but for rounding."""
 _TOKENS = "mean over chosen tokens"
 _LOSS = "mean over tokens in the losses, as the loss last used them"
 
@@ -137,6 +146,9 @@ METRICS: tuple[Metric, ...] = (
     *_of_rows("critic/score", "scores", "task score of a rollout", "一条回答的任务得分"),
     *_of_rows("critic/rewards", "rewards", "score less KL of a rollout", "一条回答的得分减 KL"),
     *_of_tokens("critic/advantages", "advantages", "raw advantages", "未白化的优势"),
+    Metric("train/rows_without_signal", ("advantages",), "share of rollouts",
+           "all advantages in the losses are 0, so that nothing is learned from them", "损失里的优势全为 0、学不到东西的比例",
+           _share_without_signal),
     *_of_tokens("critic/returns", "returns", "what the critic is fitted to", "critic 的目标"),
     *_of_tokens("critic/values", "values", "what the critic said", "critic 的估计"),
     Metric("critic/vf_explained_var", ("returns", "values"), "1 − Var(R − V)/Var(R) over tokens in the losses",

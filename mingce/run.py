@@ -21,6 +21,7 @@ from __future__ import annotations
 
 import difflib
 import fcntl
+import json
 import os
 import re
 import secrets
@@ -29,6 +30,7 @@ import stat
 import time
 import weakref
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
@@ -212,20 +214,34 @@ class Run:
         self._append(self.audit_path, line)
         self._pending["audit"] = sha256(line)
 
-    def log_event(self, step: int, kind: str, why: str) -> None:
+    def log_event(self, step: int, kind: str, why: str, **more: str) -> None:
         """Append something that happened after `step`; it stays when the run is rewound, for it did happen."""
         assert self.training, "this run was opened for reading only"
-        event = {"step": step, "kind": kind, "why": why, "time": round(time.time(), 3)}
+        event = {"step": step, "kind": kind, "why": why, "time": round(time.time(), 3), **more}
         self._append(self.events_path, as_line(event | {"sha256": sha256(as_line(event))}))
+
+    def events(self, kind: str) -> list[dict[str, Any]]:
+        """What happened of that kind; a line that cannot be read is passed over."""
+        events = []
+        for _, line in finished_lines(self.events_path):
+            with suppress(ValueError, RecursionError):
+                event = json.loads(line)
+                if isinstance(event, dict) and event.get("kind") == kind:
+                    events.append(event)
+        return events
 
     def metrics(self) -> list[dict[str, float]]:
         """Every line of metrics.jsonl, each with its step."""
         return [numbers_of(line, self.metrics_path, number) for number, line in finished_lines(self.metrics_path)]
 
-    def written(self, up_to: int | None = None) -> dict[str, Any]:
-        """What a checkpoint remembers of the logs, up to a step: how many lines and ledgers, and the lines' SHA-256."""
+    def written(self, up_to: int | None = None, *, logged: bool = True) -> dict[str, Any]:
+        """What a checkpoint remembers of the logs, up to a step: how many lines and ledgers, and the lines' SHA-256.
+
+        Without `logged` the step's own line of metrics does not count: its validation was still to be made.
+        """
         lines = finished_lines(self.metrics_path)
-        kept = [line for number, line in lines if up_to is None or step_of(line, self.metrics_path, number) <= up_to]
+        last = None if up_to is None else up_to if logged else up_to - 1
+        kept = [line for number, line in lines if last is None or step_of(line, self.metrics_path, number) <= last]
         ledgers = sum(up_to is None or step <= up_to for step in self.ledger.steps())
         return {"lines": len(kept), "metrics": sha256(b"".join(kept)), "ledgers": ledgers}
 
@@ -238,8 +254,11 @@ class Run:
         """An error if the run's directory, its ledger/ or checkpoints/ was moved, deleted or replaced meanwhile."""
         self._anchors.check()
 
-    def rewind(self, step: int) -> None:
-        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers."""
+    def rewind(self, step: int, *, logged: bool = True) -> None:
+        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers.
+
+        Without `logged` the step's own line of metrics goes too: its validation is still to be made.
+        """
         assert self.training, "this run was opened for reading only"
         self.check_place()
         self._pending.clear()
@@ -249,11 +268,23 @@ class Run:
                 remove_directory(self.checkpoints_path / step_name(newer))
         for path in self._logs:
             lines = finished_lines(path)
-            kept = [line for number, line in lines if step_of(line, path, number) <= step]
+            until = step if logged or path == self.audit_path else step - 1
+            kept = [line for number, line in lines if step_of(line, path, number) <= until]
             if len(kept) < len(lines):
                 atomic_write(path, b"".join(kept), hint=self.recovery_hint)
         self.checksums.reopen()
         self.ledger.drop_after(step)
+        if not logged:
+            self._take_up(step)
+
+    def _take_up(self, step: int) -> None:
+        """The checksums of what was written of a step before it was logged."""
+        audits = [
+            line for number, line in finished_lines(self.audit_path) if step_of(line, self.audit_path, number) == step
+        ]
+        if audits:
+            self._pending["audit"] = sha256(audits[-1])
+        self.ledger.take_up(step)
 
     def sync(self) -> None:
         """Flush metrics and ledgers to the disk; a checkpoint does so before it appears."""

@@ -48,7 +48,7 @@ class Sinks:
         for name, sink in list(self._sinks.items()):
             try:
                 act(sink)
-            except Exception as error:  # a server out of reach, a full disk: whatever it is, it is not the run's end
+            except (Exception, SystemExit) as error:  # a server out of reach, a full disk: it is not the run's end
                 del self._sinks[name]
                 self._note(f"{name} failed and gets no more metrics; metrics.jsonl has them all ({_sentence(error)})")
 
@@ -67,10 +67,13 @@ def open_sinks(
     config: dict[str, Any],
     first_step: int,
     note: Callable[[str], None] = warnings.warn,
+    *,
+    needed: bool = True,
 ) -> Sinks:
     """TensorBoard and the named sinks, ready for `first_step`; a run that begins (1) logs step 0 before it.
 
-    A run that goes on goes on in the sinks too: the same W&B and MLflow run, the same TensorBoard curves.
+    A run that goes on goes on in the sinks too: the same W&B and MLflow run, the same TensorBoard curves. One that does
+    not start is an error if it is `needed`, else it is left out with a sentence to `note`.
     """
     check_sinks(names)
     directory = run_path / "tensorboard"
@@ -85,10 +88,14 @@ def open_sinks(
             continue
         try:
             opened[name] = OPTIONAL[name](run_path, run_name, config, first_step)
-        except Exception as error:  # not logged in, server out of reach, settings of its own that are wrong
+        except (Exception, SystemExit) as error:  # not logged in, out of reach, settings of its own that are wrong
+            said = f"{name} does not start ({_sentence(error)})"
+            if not needed:
+                note(f"{said}; metrics.jsonl has all metrics.")
+                continue
             Sinks(opened, note).close()
             raise SettingError(
-                f"{name} does not start ({_sentence(error)}); mend that or take it out of keep.loggers."
+                f"{said}; mend that, or leave it out: keep.loggers=[], in `mingce resume` too."
             ) from error
     return Sinks(opened, note)
 
@@ -198,7 +205,7 @@ def _package(name: str) -> Any:
     except ImportError as error:
         raise SettingError(
             f"keep.loggers asks for {name}, which cannot be imported ({_sentence(error)}); "
-            f"install it with `pip install 'mingce[{name}]'`."
+            f"install it with `pip install 'mingce[{name}]'`, or leave it out: keep.loggers=[]."
         ) from error
 
 
@@ -210,7 +217,7 @@ def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
     return found
 
 
-def _sentence(error: Exception) -> str:
+def _sentence(error: BaseException) -> str:
     """The first line of what an error says, or the beginning of it."""
     said = (str(error).strip().splitlines() or [type(error).__name__])[0]
     return said if len(said) <= 200 else f"{said[:199]}…"

@@ -14,16 +14,19 @@ from rich.table import Table
 
 from mingce import fingerprints
 from mingce.algorithms.advantage import needs_critic
+from mingce.atomic import remove_directory
 from mingce.checkpoints import Checkpoint
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
-from mingce.errors import RankFault, RunError
+from mingce.errors import MingceError, RankFault, RunError
 from mingce.lang import display_lang, say
+from mingce.no_learning import settings_without_learning
 from mingce.run import Run
 from mingce.saving import size_note
-from mingce.sinks import check_sinks, open_sinks
+from mingce.sinks import Sinks, check_sinks, open_sinks
 from mingce.trainer import Trainer
+from mingce.trust import executed_by, expect_trust, remember
 from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
 
@@ -36,6 +39,7 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
         if dry_run:
             show_plan(console, config, build_roles(config, watch.note))
             return
+        remember(list(executed_by(config, trains=True)))
         with (
             closing(roles_of(config, watch.note)) as roles,
             Run.create(config.root, config.name, as_values(config)) as run,
@@ -43,10 +47,13 @@ def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dr
             _train(run, config, roles, watch, resumed=False)
 
 
-def resume(console: Console, path: Path, overrides: Sequence[str] = (), *, changed: bool = False) -> None:
+def resume(
+    console: Console, path: Path, overrides: Sequence[str] = (), *, changed: bool = False, trust: bool = False
+) -> None:
     """Goes on where the newest whole checkpoint of a run ends; `steps=N` may give it more steps.
 
-    `changed` goes on even if what results depend on is no longer what it was, and notes it in events.jsonl.
+    `changed` goes on even if what results depend on is no longer what it was, and notes it in events.jsonl. `trust`
+    executes what the run's settings name without asking.
     """
     with Run.open(path) as run:
         config = config_of(run.config())
@@ -62,6 +69,8 @@ def resume(console: Console, path: Path, overrides: Sequence[str] = (), *, chang
             asked = read_config(None, overrides)
             for override in overrides:
                 _copy(asked, config, override.partition("=")[0])
+        check_sinks(config.keep.loggers)
+        expect_trust(path, config, overrides, trust=trust, trains=True, command="resume")
         with watch_for(console, display_lang()) as watch, closing(roles_of(config, watch.note)) as roles:
             _train(run, config, roles, watch, resumed=True, changed=changed, overrides=overrides)
 
@@ -101,17 +110,24 @@ def _train(
                 run.accept_config(trainer.step_done)
         except RankFault as at_once:
             trainer = _recovered(trainer, at_once)
+    try:
+        sinks = _sinks(trainer)
+    except MingceError:
+        if not resumed:
+            remove_directory(run.path)  # nothing is in it yet, and its name stays free
+        raise
     first = trainer.step_done + 1
     watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
     for sentence, warning in remarks(config):
         watch.note(sentence, warning)
     if (room := size_note(config, roles, run.path)) is not None:
         watch.note(*room)
-    if first > config.steps:
+    if first > config.steps and trainer.pending is None:
         zh = f"全部 {config.steps} 步已完成；要继续训练请给 steps=N"
         watch.note(say(display_lang(), zh, f"all {config.steps} steps are done; give it more with steps=N"))
-    while (fault := _trained(trainer)) is not None:
+    while (fault := _trained(trainer, sinks)) is not None:
         trainer = _recovered(trainer, fault)
+        sinks = _sinks(trainer, needed=False)
     watch.end(summary(trainer, time.monotonic() - started))
 
 
@@ -130,17 +146,22 @@ def _consent(trainer: Trainer, overrides: Sequence[str], changed: bool, checkpoi
         run.log_event(step, "changed", sentence)
 
 
-def _trained(trainer: Trainer) -> RankFault | None:
-    """Trains to the end (None), or until a rank is lost (how)."""
+def _sinks(trainer: Trainer, *, needed: bool = True) -> Sinks:
+    """The loggers, ready for the next step; `needed` makes one that does not start an error."""
     run, config, watch = trainer.run, trainer.config, trainer.watch
-    sinks = open_sinks(
+    return open_sinks(
         config.keep.loggers,
         run.path,
         run.name,
         as_values(config),
         trainer.step_done + 1,
         lambda sentence: watch.note(sentence, True),
+        needed=needed,
     )
+
+
+def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
+    """Trains to the end (None), or until a rank is lost (how)."""
     try:
         trainer.train(sinks)
     except RankFault as fault:
@@ -222,6 +243,7 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
             "dr_grpo goes with actor.loss_agg_mode=seq-mean-token-sum-norm",
         )
         said.append((say(lang, zh, en), True))
+    said += [(say(lang, zh, en), True) for zh, en in settings_without_learning(config)]
     return said
 
 
@@ -298,7 +320,8 @@ def summary(trainer: Trainer, seconds: float) -> Summary:
 
     before, after = trainer.before, trainer.after
     pairs = zip(before.answers, after.answers, strict=False) if before and after else ()
-    stopped = "Ctrl-C" if trainer.interrupted and trainer.step_done < trainer.config.steps else None
+    unfinished = trainer.step_done < trainer.config.steps or trainer.pending is not None
+    stopped = trainer.interrupted if trainer.interrupted and unfinished else None
     path = trainer.run.path
     commands = (
         [f"mingce resume {path}"]

@@ -187,6 +187,11 @@ class LedgerStore:
             if later > step:
                 self._path(later).unlink(missing_ok=True)
 
+    def take_up(self, step: int) -> None:
+        """Know the checksum of a step's file that another process wrote."""
+        if self._path(step).is_file():
+            self.digests[step] = sha256(self._path(step).read_bytes())
+
     def _path(self, step: int) -> Path:
         return self.directory / f"{step_name(step)}{_SUFFIX}"
 

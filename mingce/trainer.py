@@ -29,6 +29,7 @@ from mingce.fingerprints import Consent
 from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
+from mingce.no_learning import Lookout
 from mingce.roles.actor import row_seed
 from mingce.run import Run
 from mingce.saving import Saver
@@ -37,12 +38,19 @@ from mingce.sinks import Sinks
 from mingce.validation import Validation, validate
 from mingce.watch import Watch
 
+NO_LEARNING = "no-learning"
+STOPS = (signal.SIGINT, signal.SIGTERM)
+
 
 def seed_everything(seed: int) -> None:
     """The global generators, for code that is not ours, a reward function above all; ours has seeds of its own."""
     random.seed(seed)
     np.random.seed(seed % 2**32)
     torch.manual_seed(seed)
+
+
+class Interrupted(KeyboardInterrupt):
+    """A person or a cluster asked for the run's end in the midst of a validation, which is then abandoned."""
 
 
 class Trainer:
@@ -57,44 +65,69 @@ class Trainer:
             else FixedKLController(kl.reward_coef)
         )
         self.guard = Guard(run, config, roles.actor.sampling.stop_ids)
+        self.lookout = Lookout(config)
         self.seconds: dict[str, float] = {}
         self.before: Validation | None = None
         self.after: Validation | None = None
         self.step_done = 0
-        self.interrupted = False
+        self.interrupted = ""
+        """How the run was asked to stop (`Ctrl-C`, `SIGTERM`); empty while it was not."""
+        self.validating = False
+        self.pending: dict[str, float] | None = None
+        """Metrics of the step that is done but for its validation, which was interrupted; else None."""
         self.saver = Saver()
         self.fingerprints = fingerprints.take(config, roles)
 
     def train(self, sinks: Sinks) -> None:
-        """All steps that are left; Ctrl-C ends the step at hand, saves it and stops."""
-        with self._ctrl_c(), self._saved_at_the_end():
-            if self.step_done == 0:
-                self.before = self._validate(0)
-                self._record(0, self.before.metrics, sinks)
-            for step in range(self.step_done + 1, self.config.steps + 1):
-                self.saver.check()
-                self.run.check_place()
-                ledger, measured = self.step(step)
-                metrics = compute_metrics(ledger) | measured | self._audit(step, ledger, measured["critic/kl_coeff"])
-                every = self.config.validation.every
-                if step == self.config.steps or (every and step % every == 0):
-                    self.after = self._validate(step)
-                    metrics |= self.after.metrics
-                with self.stage("ledger", step):
-                    every = self.config.keep.ledger_every
-                    if (every and step % every == 0) or self.guard.alarm:
-                        self.run.ledger.write(step, ledger)
-                metrics |= self._timings(ledger)
-                self._record(step, metrics, sinks)
-                self.step_done = step
-                last = step == self.config.steps or self.interrupted or self.guard.alarm
-                if last or step % self.config.keep.checkpoint_every == 0:
-                    self.save(step, metrics.get("val/accuracy_sampled"))
-                self.watch.step(step, metrics, ledger, partial(self.token_texts, ledger))
+        """All steps that are left; Ctrl-C or SIGTERM ends the step at hand, saves it and stops."""
+        with self._asked_to_stop(), self._saved_at_the_end():
+            try:
+                if self.pending is not None:
+                    self._finish(self.step_done, self.pending, None, sinks)
+                elif self.step_done == 0:
+                    self.before = self._validate(0)
+                    self._record(0, self.before.metrics, sinks)
+                for step in range(self.step_done + 1, self.config.steps + 1):
+                    if self.interrupted:
+                        return
+                    self.saver.check()
+                    self.run.check_place()
+                    ledger, measured = self.step(step)
+                    measured |= self._audit(step, ledger, measured["critic/kl_coeff"])
+                    with self.stage("ledger", step):
+                        every = self.config.keep.ledger_every
+                        if (every and step % every == 0) or self.guard.alarm:
+                            self.run.ledger.write(step, ledger)
+                    self._finish(step, compute_metrics(ledger) | measured | self._timings(ledger), ledger, sinks)
+            except Interrupted:
+                return
+
+    def _finish(self, step: int, metrics: dict[str, float], ledger: Ledger | None, sinks: Sinks) -> None:
+        """Validates, records and saves a step whose update is made; `ledger` is None when it was made before a resume.
+
+        Interrupted, the validation is left to the resume: the checkpoint keeps what else there is to record.
+        """
+        every = self.config.validation.every
+        was_pending, self.step_done = self.pending is not None, step
+        if step == self.config.steps or (every and step % every == 0) or was_pending:
+            self.pending = metrics
+            try:
+                self.after = self._validate(step)
+            except Interrupted:
+                if not was_pending:
+                    self.save(step, None)
                 if self.guard.alarm:
-                    raise self.guard.alarm
-                if self.interrupted:
-                    return
+                    raise self.guard.alarm from None
+                raise
+            self.pending = None
+            metrics = metrics | self.after.metrics
+        self._record(step, metrics, sinks)
+        last = step == self.config.steps or self.interrupted or self.guard.alarm
+        if last or was_pending or step % self.config.keep.checkpoint_every == 0:
+            self.save(step, metrics.get("val/accuracy_sampled"), again=was_pending)
+        self.watch.step(step, metrics, ledger, None if ledger is None else partial(self.token_texts, ledger))
+        if self.guard.alarm:
+            raise self.guard.alarm
 
     def step(self, step: int) -> tuple[Ledger, dict[str, float]]:
         """One PPO step: the ledger with every column, and what is no function of columns."""
@@ -105,7 +138,7 @@ class Trainer:
         with self.stage("generate", step):
             ledger = actor.generate(examples, step, lambda rows, _: self.watch.progress(rows, len(drawn_for)))
         with self.stage("score", step):
-            ledger.fill(reward.score(ledger, drawn_for))
+            ledger.fill(reward.score(ledger, drawn_for, step))
         with self.stage("log_probs", step):
             ledger.fill(actor.log_probs(ledger))
             if reference is not None:
@@ -133,14 +166,19 @@ class Trainer:
 
     # ── writing and going on ─────────────────────────────────────────────────────────────────────────────────────
 
-    def save(self, step: int, score: float | None) -> None:
-        """A checkpoint of everything that the next step depends on; `score` decides which is the best."""
+    def save(self, step: int, score: float | None, *, again: bool = False) -> None:
+        """A checkpoint of everything that the next step depends on; `score` decides which is the best.
+
+        `again` replaces one of the same step, which was not validated then.
+        """
         learners = {"actor": self.roles.actor.learner}
         if self.roles.critic is not None:
             learners["critic"] = self.roles.critic.learner
         state: dict[str, Any] = {name: learner.state() for name, learner in learners.items()}
         state["kl_coef"] = self.kl.value
         state["before"] = None if self.before is None else self.before.state()
+        if self.pending is not None:
+            state["pending"] = {name: repr(value) for name, value in self.pending.items()}
         keep = self.config.keep
         with self.stage("save", step):
             self.saver.wait()
@@ -152,6 +190,7 @@ class Trainer:
                 score=score,
                 keep=checkpoints.Keep(keep.last, keep.best, keep.optimizer),
                 fingerprints=self.fingerprints,
+                replace=again,
             )
             self.saver.save(draft)
 
@@ -172,7 +211,10 @@ class Trainer:
         found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True), read=False)
         if found is not None:
             consent(found)
-        self.run.rewind(-1 if found is None else found.step)
+        pending: dict[str, str] | None = None if found is None else found.state.get("pending")
+        self.run.rewind(-1 if found is None else found.step, logged=pending is None)
+        told = [str(event.get("cause")) for event in self.run.events(NO_LEARNING)]
+        self.lookout = Lookout(self.config, self.run.metrics(), told)
         if found is None:
             zh = "还没有存档，从头开始"
             self.watch.note(say(display_lang(), zh, "no checkpoint yet; starting from the beginning"))
@@ -190,10 +232,15 @@ class Trainer:
         if found.state["before"] is not None:
             self.before = Validation.of_state(found.state["before"])
         self.step_done = found.step
+        if pending is not None:
+            self.pending = {name: _number(text) for name, text in pending.items()}
 
     def _record(self, step: int, metrics: dict[str, float], sinks: Sinks) -> None:
         self.run.log(step, metrics)
         sinks.log(step, metrics)
+        if (found := self.lookout.look(metrics)) is not None:
+            self.run.log_event(step, NO_LEARNING, found.sentence, cause=found.cause)
+            self.watch.note(found.sentence, True)
 
     def _audit(self, step: int, ledger: Ledger, beta: float) -> dict[str, float]:
         """How many findings the audit of the step's ledger makes, if it is this step's turn."""
@@ -207,9 +254,20 @@ class Trainer:
 
     def _validate(self, step: int) -> Validation:
         with self.stage("validate", step):
-            result = validate(self.roles, self.config, self.watch.progress)
+            self.validating = True
+            try:
+                if self.interrupted:
+                    raise Interrupted
+                result = validate(self.roles, self.config, self._validated_rows)
+            finally:
+                self.validating = False
         self.watch.validated(step, result.metrics)
         return result
+
+    def _validated_rows(self, done: int, total: int) -> None:
+        self.watch.progress(done, total)
+        if self.interrupted:  # should the handler's own exception have been lost in code that takes none
+            raise Interrupted
 
     # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -238,24 +296,36 @@ class Trainer:
         return [str(self.roles.tokenizer.decode([i])) for i in ids]
 
     @contextmanager
-    def _ctrl_c(self) -> Iterator[None]:
-        """The first Ctrl-C asks to stop after the step, the second stops at once."""
+    def _asked_to_stop(self) -> Iterator[None]:
+        """The first Ctrl-C or SIGTERM asks to stop after the step, or ends a validation; the second stops at once."""
 
         def asked(number: int, frame: FrameType | None) -> None:
-            self.interrupted = True
-            signal.signal(signal.SIGINT, signal.default_int_handler)
-            zh, en = (
-                "Ctrl-C：做完这一步并存档（再按一次立即停止）",
-                "Ctrl-C: finishing this step, then saving (again to stop at once)",
-            )
+            self.interrupted = who = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
+            for stop in STOPS:
+                signal.signal(stop, signal.default_int_handler)
+            if self.validating:
+                zh, en = f"{who}：放弃这次验证，存档后停止", f"{who}: leaving this validation, then saving"
+            else:
+                zh, en = (
+                    f"{who}：做完这一步并存档（再按一次立即停止）",
+                    f"{who}: finishing this step, then saving (again to stop at once)",
+                )
             self.watch.note(say(display_lang(), zh, en), True)
+            if self.validating:
+                raise Interrupted
 
         try:
-            usual = signal.signal(signal.SIGINT, asked)
+            usual = {stop: signal.signal(stop, asked) for stop in STOPS}
         except ValueError:  # not the main thread
             yield
             return
         try:
             yield
         finally:
-            signal.signal(signal.SIGINT, usual)
+            for stop, handler in usual.items():
+                signal.signal(stop, handler)
+
+
+def _number(text: str) -> float:
+    """What `repr` wrote; a count stays a whole number."""
+    return int(text) if text.lstrip("-").isdigit() else float(text)

@@ -10,9 +10,7 @@ from mingce.config import Config
 from mingce.engine.local import Roles
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import row_seed
-from mingce.tasks.base import Example, Score, Task
-from mingce.tasks.limit import Failure, scored_here
-from mingce.tasks.scoring import failed, prompt_text
+from mingce.tasks.scoring import prompt_text
 
 SEED = 20_000  # apart from every seed of training
 SHOWN = 5
@@ -58,11 +56,8 @@ def validate(roles: Roles, config: Config, on_progress: Callable[[int, int], Non
             on_progress(done + rows, 2 * len(prompts))
 
         texts[name] = roles.actor.texts(roles.actor.draw(prompts, sampling, seeds, on_progress=told))
-    right = {
-        name: [is_right(roles.task, example, text, config) for example, text in zip(examples, answers, strict=True)]
-        for name, answers in texts.items()
-    }
-    scores = roles.reward.scorer.score(examples, texts["sampled"])
+    right = {name: roles.judge.right(examples, answers, seeds) for name, answers in texts.items()}
+    scores = roles.reward.scorer.score(examples, texts["sampled"], seeds)
     metrics = {f"val/accuracy_{name}": sum(marks) / len(marks) for name, marks in right.items()}
     metrics["val/score_mean"] = sum(score.total for score in scores) / len(scores)
     answers = [
@@ -70,13 +65,3 @@ def validate(roles: Roles, config: Config, on_progress: Callable[[int, int], Non
         for example, text, mark in zip(examples[:SHOWN], texts["sampled"], right["sampled"], strict=False)
     ]
     return Validation(metrics, answers)
-
-
-def is_right(task: Task, example: Example, text: str, config: Config) -> bool:
-    """Whether the answer counts as right; a scorer that fails is treated as in training."""
-    outcome = scored_here(lambda e, r: Score(float(task.correct(e, r))), example, text, config.reward.time_limit)
-    if isinstance(outcome, Failure):
-        if config.reward.on_error == "stop":
-            raise failed(example, text, outcome)
-        return False
-    return outcome.score > 0

@@ -1,6 +1,7 @@
 """Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared.
 
-`make test-cpus` tries two threads. The display language is Chinese unless a test chooses, whatever the machine's locale is.
+`make test-cpus` tries two threads. The display language is Chinese unless a test chooses, whatever the machine's
+locale is.
 """
 
 from __future__ import annotations
@@ -26,6 +27,14 @@ settings.load_profile("mingce")
 def _own_language(monkeypatch: pytest.MonkeyPatch) -> None:
     """What `--lang` of one test chose is no other test's language."""
     monkeypatch.setenv("MINGCE_LANG", os.environ["MINGCE_LANG"])
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
+    """What the tests remember is not remembered for the person who runs them."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
+        yield
 
 
 @pytest.fixture(scope="session")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 import time
 from pathlib import Path
@@ -9,8 +10,12 @@ from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
+from rich.console import Console
+from test_train import SMALL
 
+from mingce import start
 from mingce.errors import RunError, SettingError, UnknownNameError
+from mingce.run import Run
 from mingce.sinks import PROJECT, Sinks, check_sinks, flat, open_sinks
 
 CONFIG = {"task": "arithmetic", "kl": {"target": 0.1, "adaptive": False}}
@@ -230,3 +235,63 @@ def test_a_sink_that_fails_is_dropped_aloud_and_the_others_go_on() -> None:
 
 def test_settings_are_flattened_by_dots() -> None:
     assert flat({"a": 1, "b": {"c": {"d": None}, "e": [1, 2]}}) == {"a": 1, "b.c.d": None, "b.e": [1, 2]}
+
+
+FAKE = """
+import os
+class Run:
+    def log(self, metrics, step): raise SystemExit("gone") if os.environ["WANDB"] == "later" else None
+    def finish(self): raise OSError("gone")
+def init(**settings):
+    if os.environ["WANDB"] == "never": raise RuntimeError("no API key configured")
+    if os.environ["WANDB"] == "exits": raise SystemExit(1)
+    return Run()
+"""
+
+
+@pytest.fixture
+def fake_wandb(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A wandb that does what the variable WANDB says."""
+    (tmp_path / "packages").mkdir()
+    (tmp_path / "packages" / "wandb.py").write_text(FAKE)
+    monkeypatch.syspath_prepend(str(tmp_path / "packages"))
+    monkeypatch.delitem(sys.modules, "wandb", raising=False)
+
+
+@pytest.mark.usefixtures("fake_wandb")
+@pytest.mark.parametrize("how", ["never", "exits"])
+def test_a_logger_that_does_not_start_leaves_no_run_behind(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, how: str
+) -> None:
+    words = [f"root={tmp_path}", "name=run", *SMALL, "steps=1", "keep.loggers=[wandb]"]
+    monkeypatch.setenv("WANDB", how)
+    with pytest.raises(SettingError, match=r"wandb does not start.*keep\.loggers=\[\]"):
+        start.train(Console(file=io.StringIO()), None, words)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["packages"]
+    monkeypatch.setenv("WANDB", "fine")
+    start.train(Console(file=io.StringIO()), None, words)  # the name is free
+
+
+@pytest.mark.usefixtures("fake_wandb")
+def test_a_run_can_be_resumed_without_the_logger_it_began_with(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    said = io.StringIO()
+    words = [f"root={tmp_path}", "name=run", *SMALL, "steps=1", "keep.loggers=[wandb]"]
+    monkeypatch.setenv("WANDB", "later")
+    start.train(Console(file=said, width=300), None, words)
+    assert "wandb failed and gets no more metrics" in said.getvalue(), "one that fails later ends nothing"
+
+    monkeypatch.setenv("WANDB", "never")
+    with pytest.raises(SettingError, match="wandb does not start"):
+        start.resume(Console(file=io.StringIO()), tmp_path / "run", ["steps=2"])
+    start.resume(Console(file=io.StringIO()), tmp_path / "run", ["steps=2", "keep.loggers=[]"])
+    assert Run.open(tmp_path / "run", readonly=True).metrics()[-1]["step"] == 2
+
+
+@pytest.mark.usefixtures("fake_wandb")
+def test_a_logger_that_does_not_start_again_after_a_lost_rank_is_left_out_aloud(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    said: list[str] = []
+    monkeypatch.setenv("WANDB", "never")
+    open_sinks(["wandb"], tmp_path, "run", CONFIG, 3, said.append, needed=False).close()
+    assert said == ["wandb does not start (no API key configured); metrics.jsonl has all metrics."]

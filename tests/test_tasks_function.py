@@ -22,7 +22,7 @@ HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info):\
 
 def scorer(tmp_path: Path, source: str, name: str = "", file: str = "reward.py") -> FunctionScorer:
     (tmp_path / file).write_text(source, encoding="utf-8")
-    return FunctionScorer(f"{tmp_path / file}{':' if name else ''}{name}")
+    return FunctionScorer.loaded(f"{tmp_path / file}{':' if name else ''}{name}")
 
 
 def test_the_function_gets_the_example_by_name(tmp_path: Path) -> None:

@@ -44,7 +44,7 @@ def filled(config: Config, roles: Roles) -> Ledger:
     """One step's ledger up to its credit."""
     examples = roles.batch(1, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, 1)
-    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)]))
+    ledger.fill(roles.reward.score(ledger, [e for e in examples for _ in range(config.samples_per_prompt)], 1))
     ledger.fill(roles.actor.log_probs(ledger))
     if roles.reference is not None:
         ledger.fill(roles.reference.log_probs(ledger))
@@ -221,7 +221,7 @@ def test_a_stopped_run_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.Monke
     usual = Trainer.step
 
     def stops_after_three(self: Trainer, step: int):  # type: ignore[no-untyped-def]
-        self.interrupted = step == 3  # between two validations
+        self.interrupted = "Ctrl-C" if step == 3 else ""  # between two validations
         return usual(self, step)
 
     monkeypatch.setattr(Trainer, "step", stops_after_three)

@@ -254,6 +254,11 @@ def needs_critic(name: str) -> bool:
     return "values" in inspect.signature(estimator(name)).parameters
 
 
+def uses_discount(name: str) -> bool:
+    """Whether the estimator reads γ."""
+    return "gamma" in inspect.signature(estimator(name)).parameters
+
+
 def advantages(ledger: Ledger, name: str = "gae", **settings: Any) -> dict[str, Tensor]:
     """The credit columns of a ledger by the named estimator.
 

@@ -24,12 +24,13 @@ from mingce.errors import DataError, RunError, SettingError
 from mingce.lang import display_lang
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import Actor
-from mingce.roles.reward import reward_scorer
+from mingce.roles.reward import Judge, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
 from mingce.terminal import make_console
+from mingce.trust import expect_trust
 from mingce.watch.text import percent
 from mingce.watch.tokens import visible
 
@@ -83,11 +84,13 @@ def run(
     overrides: Sequence[str] = (),
     as_json: bool = False,
     out: Path | None = None,
+    trust: bool = False,
 ) -> None:
     """Evaluates and prints a table with some answers, or one JSON object.
 
     `task` is another one than the run's: a name, or a data file of which every row is then asked. `examples` and
-    `samples` are by default what the configuration validates with and draws for a prompt in training.
+    `samples` are by default what the configuration validates with and draws for a prompt in training. `trust` executes
+    the reward function that a run names without asking.
     """
     for option, number in (("examples", examples), ("samples", samples)):
         if number is not None and number < 1:
@@ -97,20 +100,22 @@ def run(
     said = make_console(stderr=True)
     opened = open_policy(where, step=step, overrides=overrides, critic=False, note=lambda s: _remark(said, s))
     config = opened.config if task is None else on_task(opened.config, task)
+    run = None if opened.run is None else opened.run.path
+    expect_trust(run, config, overrides, trust=trust, command="eval")
     text = TEXT[display_lang()]
     asked, task_scores = task_of(config)
     prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
-    scorer = reward_scorer(asked, config.reward, task_scores=task_scores)
+    function = function_pool(config.reward)
+    scorer = reward_scorer(asked, config.reward, function, task_scores=task_scores)
     columns = TextColumn(text["progress"]), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     try:
         with Progress(*columns, console=said, transient=True, disable=not said.is_terminal) as progress:
             bar = progress.add_task("", total=None)
             evaluation = evaluate(
                 opened.actor,
-                asked,
                 scorer,
-                config,
+                Judge(asked, config.reward, function),
                 chosen,
                 samples or config.samples_per_prompt,
                 lambda done, total: progress.update(bar, completed=done, total=total),

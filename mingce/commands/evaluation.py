@@ -11,13 +11,13 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from mingce.config import Config
 from mingce.models.prompts import render_prompt
 from mingce.models.sampling import Generation
 from mingce.roles.actor import Actor, row_seed
-from mingce.tasks.base import Example, Score, Task
+from mingce.roles.reward import Judge
+from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
-from mingce.validation import SEED, is_right
+from mingce.validation import SEED
 
 
 @dataclass(frozen=True)
@@ -76,9 +76,8 @@ class Evaluation:
 
 def evaluate(
     actor: Actor,
-    task: Task,
     scorer: BatchScorer,
-    config: Config,
+    judge: Judge,
     examples: Sequence[Example],
     samples: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
@@ -86,42 +85,42 @@ def evaluate(
     """Every example answered greedily and `samples` times by sampling, and scored; tells the rows done and in all."""
     prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
     total = len(prompts) * (1 + samples)
+    seeds = [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)]
     greedy = actor.draw(
         prompts,
         replace(actor.sampling, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0),
-        [0] * len(prompts),
+        seeds[::samples],
         on_progress=lambda rows, _: on_progress(rows, total),
     )
     sampled = actor.draw(
         prompts,
         actor.sampling,
-        [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)],
+        seeds,
         samples,
         on_progress=lambda rows, _: on_progress(len(prompts) + rows, total),
     )
     repeated = [example for example in examples for _ in range(samples)]
-    first = _answers(actor, task, scorer, config, examples, greedy, [None] * len(examples))
-    rest = _answers(actor, task, scorer, config, repeated, sampled, list(range(samples)) * len(examples))
+    numbers = list(range(samples)) * len(examples)
+    first = _answers(actor, scorer, judge, examples, greedy, [None] * len(examples), seeds[::samples])
+    rest = _answers(actor, scorer, judge, repeated, sampled, numbers, seeds)
     return Evaluation(first, [rest[row * samples : (row + 1) * samples] for row in range(len(examples))])
 
 
 def _answers(
     actor: Actor,
-    task: Task,
     scorer: BatchScorer,
-    config: Config,
+    judge: Judge,
     examples: Sequence[Example],
     drawn: Generation,
     samples: Sequence[int | None],
+    seeds: Sequence[int],
 ) -> list[Answer]:
     texts = actor.texts(drawn)
     lengths = drawn.attention_mask.sum(1).tolist()
-    scores = scorer.score(examples, texts)
-    rows = zip(examples, samples, texts, lengths, drawn.finish_reasons, scores, strict=True)
-    return [
-        Answer(example, sample, text, tokens, reason, score, is_right(task, example, text, config))
-        for example, sample, text, tokens, reason, score in rows
-    ]
+    scores = scorer.score(examples, texts, seeds)
+    right = judge.right(examples, texts, seeds)
+    rows = zip(examples, samples, texts, lengths, drawn.finish_reasons, scores, right, strict=True)
+    return [Answer(*row) for row in rows]
 
 
 def _standard_error(per_prompt: Sequence[float]) -> float:

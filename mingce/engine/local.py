@@ -22,8 +22,9 @@ from mingce.models.value_head import ValueModel
 from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
-from mingce.roles.reward import Reward, reward_scorer
+from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
+from mingce.tasks.combined import BatchScorer
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.registry import load_task
 from mingce.tasks.rows import READERS
@@ -37,6 +38,7 @@ class Roles:
     critic: Critic | None
     reference: Reference | None
     reward: Reward
+    judge: Judge
     task: Task
     tokenizer: PreTrainedTokenizerBase
     train: Sequence[Example]
@@ -60,6 +62,7 @@ class Roles:
     def close(self) -> None:
         """Ends the processes that the roles have."""
         self.reward.close()
+        self.judge.close()
 
 
 _orders: dict[tuple[int, int, int], list[int]] = {}
@@ -78,7 +81,18 @@ def _order(count: int, seed: int, epoch: int) -> list[int]:
 def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> Roles:
     """Loads task, tokenizer and models; everything a person may have got wrong shows here."""
     task, task_scores = task_of(config)
-    reward_maker = reward_scorer(task, config.reward, task_scores=task_scores)
+    function = function_pool(config.reward)
+    scorer = reward_scorer(task, config.reward, function, task_scores=task_scores)
+    scorer.start()
+    try:
+        return _around(config, task, scorer, Judge(task, config.reward, function), note)
+    except BaseException:
+        scorer.close()
+        raise
+
+
+def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note: Callable[[str], None]) -> Roles:
+    """The roles of a run whose task and scorer are there."""
     actor = build_actor(config)
     model, tokenizer = actor.model, actor.tokenizer
     reference = None
@@ -86,7 +100,8 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         reference = Reference(model, actor.pad_id, config.sampling.temperature, config.micro_batch_tokens)
     critic = build_critic(config, actor) if needs_critic(config.estimator) else None
     train, held_out = fitting_prompts(config, task, tokenizer, note)
-    return Roles(actor, critic, reference, Reward(reward_maker, tokenizer), task, tokenizer, train, held_out)
+    reward = Reward(scorer, tokenizer, config.seed)
+    return Roles(actor, critic, reference, reward, judge, task, tokenizer, train, held_out)
 
 
 def fitting_prompts(

@@ -8,7 +8,6 @@ from __future__ import annotations
 import fcntl
 import os
 import platform
-import random
 import socket
 import struct
 from collections.abc import Callable, Mapping, Sequence
@@ -39,7 +38,7 @@ from mingce.models.sampling import Generation, Sampling
 from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
-from mingce.roles.reward import reward_scorer
+from mingce.roles.reward import function_pool, reward_scorer
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
 
@@ -116,7 +115,9 @@ class Rank:
         torch.manual_seed(self.config.seed)
         if "reward" in self.roles:
             task, task_scores = task_of(self.config)
-            self.scorer = reward_scorer(task, self.config.reward, task_scores=task_scores)
+            function = function_pool(self.config.reward)
+            self.scorer = reward_scorer(task, self.config.reward, function, task_scores=task_scores)
+            self.scorer.start()
         if set(self.roles) == {"reward"}:
             return None
         actor = build_actor(self.config)
@@ -228,12 +229,10 @@ class Rank:
         if role == "actor" and self.actor is not None:
             copy_weights(self.actor.model, self.actor.sampler)
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str], seed: int) -> list[Score]:
-        """What this rank's own responses earn. `seed` is for reward functions that draw."""
+    def score(self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int]) -> list[Score]:
+        """What this rank's own responses earn."""
         assert self.scorer is not None
-        random.seed(seed)
-        np.random.seed(seed % 2**32)
-        return self.scorer.score(examples, responses)
+        return self.scorer.score(examples, responses, seeds)
 
     # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -29,7 +29,7 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.learner import Learner
 from mingce.roles.reference import Reference
-from mingce.roles.reward import Reward
+from mingce.roles.reward import Judge, Reward, function_pool
 from mingce.tasks.base import Example, Score
 from mingce.tensor_files import Stored
 
@@ -69,6 +69,7 @@ class RayRoles(Roles):
     def close(self) -> None:
         for group in self.groups:
             group.kill()
+        self.judge.close()
         self.cluster.close()
 
 
@@ -105,7 +106,8 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         RayActor(of["actor"], facts, tokenizer, config),
         RayCritic(of["critic"], config) if "critic" in of else None,
         RayReference(of["reference"]) if "reference" in of else None,
-        Reward(RayScorer(of["reward"]), tokenizer),
+        Reward(RayScorer(of["reward"]), tokenizer, config.seed),
+        Judge(task, config.reward, function_pool(config.reward)),
         task,
         tokenizer,
         train,
@@ -282,12 +284,16 @@ class RayScorer:
     def __init__(self, group: Group):
         self.group = group
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
+    def start(self) -> None:
+        """The processes were started with their group."""
+
+    def score(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int] | None = None
+    ) -> list[Score]:
         shares = [share for share in balanced([len(text) for text in responses], self.group.ranks) if share]
-        seed = torch.initial_seed()  # the step's; see seed_everything
+        seeds = range(len(examples)) if seeds is None else seeds
         asked = [
-            ([examples[i] for i in share], [responses[i] for i in share], seed + rank)
-            for rank, share in enumerate(shares)
+            ([examples[i] for i in share], [responses[i] for i in share], [seeds[i] for i in share]) for share in shares
         ]
         scores: dict[int, Score] = {}
         for share, part in zip(shares, self.group.each("score", asked), strict=True):

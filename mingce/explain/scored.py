@@ -26,10 +26,11 @@ from mingce.ledger import Ledger
 from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import render_prompt
 from mingce.roles.reference import Reference
-from mingce.roles.reward import Reward, reward_scorer
+from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
+from mingce.trust import expect_trust
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 GROUP = ("grpo", "dr_grpo", "rloo")
@@ -59,6 +60,8 @@ def scored(
         raise SettingError(
             f"{config.estimator} compares the answers to one prompt, and here is one answer only; give --estimator gae."
         )
+    if run is not None and score is None:
+        expect_trust(run.path, config, overrides, trust=False, command="eval")
     ledger = _ledger(opened, prompt, response)
     _measure(opened, ledger, lang, notes)
     _score(opened, ledger, prompt, score, lang, notes)
@@ -132,9 +135,10 @@ def _score(opened: Opened, ledger: Ledger, prompt: str, score: float | None, lan
     found = None if score is not None else _example(config, prompt)
     if found is not None:
         task, example, task_scores = found
-        reward = Reward(reward_scorer(task, config.reward, task_scores=task_scores), opened.actor.tokenizer)
+        scorer = reward_scorer(task, config.reward, function_pool(config.reward), task_scores=task_scores)
+        reward = Reward(scorer, opened.actor.tokenizer, config.seed)
         try:
-            columns = reward.score(ledger, [example])
+            columns = reward.score(ledger, [example], step=0)
         finally:
             reward.close()
         total = float(columns["scores"].sum())

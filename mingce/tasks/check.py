@@ -12,8 +12,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.tasks.base import Example, Score, Task
-from mingce.tasks.limit import Failure, scored_here
-from mingce.tasks.scoring import prompt_text, scorer_of, shortened
+from mingce.tasks.function import FunctionScorer
+from mingce.tasks.limit import Failure
+from mingce.tasks.scoring import Scoring, prompt_text, scorer_of, shortened
 
 
 @dataclass(frozen=True)
@@ -61,13 +62,17 @@ def check_task(task: Task, *, examples: int = 20, seed: int = 0, time_limit: flo
     drawn = [*_drawn(train, (examples + 1) // 2, seed), *_drawn(held_out, examples // 2, seed)]
     golds = [task.gold(example) for example in drawn]
     checked, wrong_answers = [], 0
-    for example, gold in zip(drawn, golds, strict=True):
-        outcome = scored_here(scorer_of(task), example, gold, time_limit)
-        problem = _problem_with_gold(task, example, gold, outcome)
-        for wrong in wrong_answers_to(example, gold, golds):
-            wrong_answers += 1
-            problem = problem or _problem_with_wrong(task, example, wrong, outcome, time_limit)
-        checked.append(CheckedExample(example, gold, None if isinstance(outcome, Failure) else outcome, problem))
+    workers = int(isinstance(scorer_of(task), FunctionScorer))
+    with Scoring(task, workers=workers, time_limit=time_limit) as scoring:
+        for example, gold in zip(drawn, golds, strict=True):
+            outcome = _outcome(scoring, example, gold)
+            problem = _problem_with_gold(task, example, gold, outcome)
+            for wrong in wrong_answers_to(example, gold, golds):
+                wrong_answers += 1
+                problem = problem or _problem_with_wrong(
+                    task, example, wrong, outcome, _outcome(scoring, example, wrong)
+                )
+            checked.append(CheckedExample(example, gold, None if isinstance(outcome, Failure) else outcome, problem))
     return CheckReport(task.name, len(train), len(held_out), checked, wrong_answers)
 
 
@@ -107,21 +112,30 @@ def _drawn(examples: Sequence[Example], count: int, seed: int) -> list[Example]:
     return [examples[index] for index in sorted(chosen)]
 
 
+def _outcome(scoring: Scoring, example: Example, response: str) -> Score | Failure:
+    return scoring.outcomes([example], [response], [0])[0]
+
+
+def _is_right(task: Task, example: Example, response: str, score: Score) -> bool:
+    """As the task judges; one that judges by the score alone is not asked to score again."""
+    full_marks: float | None = getattr(task, "full_marks", None)
+    return task.correct(example, response) if full_marks is None else score.total >= full_marks
+
+
 def _problem_with_gold(task: Task, example: Example, gold: str, outcome: Score | Failure) -> str | None:
     if isinstance(outcome, Failure):
         return f"its right answer {shortened(gold)} cannot be scored ({outcome.reason})"
-    if not task.correct(example, gold):
+    if not _is_right(task, example, gold, outcome):
         return f"its right answer {shortened(gold)} scores {outcome.total:g}, which is not full marks"
     return None
 
 
 def _problem_with_wrong(
-    task: Task, example: Example, wrong: str, full: Score | Failure, time_limit: float | None
+    task: Task, example: Example, wrong: str, full: Score | Failure, outcome: Score | Failure
 ) -> str | None:
-    outcome = scored_here(scorer_of(task), example, wrong, time_limit)
     if isinstance(outcome, Failure):
         return f"the answer {shortened(wrong)} cannot be scored ({outcome.reason})"
     assert isinstance(full, Score)
-    if task.correct(example, wrong) or outcome.total >= full.total:
+    if _is_right(task, example, wrong, outcome) or outcome.total >= full.total:
         return f"the wrong answer {shortened(wrong)} scores {outcome.total:g}, as much as the right one"
     return None

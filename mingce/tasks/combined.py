@@ -15,7 +15,15 @@ class BatchScorer(Protocol):
     @property
     def name(self) -> str: ...
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]: ...
+    def start(self) -> None:
+        """Starts what scoring needs; what is wrong with it is told now."""
+        ...
+
+    def score(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int] | None = None
+    ) -> list[Score]:
+        """One score a response; each is drawn from its seed where a scorer draws, from its row's number by default."""
+        ...
 
     def close(self) -> None: ...
 
@@ -35,8 +43,14 @@ class Combined:
                 raise SettingError(f"two rewards are named '{name}'; give each its own name.")
         self.members = list(members)
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
-        columns = [member.score(examples, responses) for _, member in self.members]
+    def start(self) -> None:
+        for _, member in self.members:
+            member.start()
+
+    def score(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int] | None = None
+    ) -> list[Score]:
+        columns = [member.score(examples, responses, seeds) for _, member in self.members]
         return [self._sum([column[row] for column in columns]) for row in range(len(examples))]
 
     def close(self) -> None:

@@ -17,7 +17,7 @@ import re
 import sys
 import traceback
 from collections.abc import Callable
-from functools import cache
+from functools import cache, cached_property
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -30,13 +30,30 @@ ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
 
 class FunctionScorer:
-    """A scorer from `path/to/file.py`, or `path/to/file.py:name` where the function is not called `compute_score`."""
+    """A scorer from `path/to/file.py`, or `path/to/file.py:name` where the function is not called `compute_score`.
+
+    The file is run when the function is first wanted: in a worker process as it starts, and in this one only if it is
+    called here.
+    """
 
     def __init__(self, spec: str) -> None:
         path, name = split_spec(spec)
         self.path, self.function_name = path.resolve(), name
         self.name = path.stem
-        self.function = load_function(self.path, name)
+        if not self.path.is_file():
+            raise RewardError(f"there is no reward file {self.path}; check the path.")
+
+    @classmethod
+    def loaded(cls, spec: str) -> FunctionScorer:
+        """The scorer with its file run and its function checked."""
+        made = cls(spec)
+        assert made.function is not None
+        return made
+
+    @cached_property
+    def function(self) -> Callable[..., Any]:
+        """The person's function."""
+        return load_function(self.path, self.function_name)
 
     def __call__(self, example: Example, response: str) -> Score:
         # Copies, so that a function which writes into its arguments scores the same here as in a worker process.
@@ -48,8 +65,8 @@ class FunctionScorer:
         )
         return as_score(result)
 
-    def __reduce__(self) -> tuple[type[FunctionScorer], tuple[str]]:
-        return FunctionScorer, (f"{self.path}:{self.function_name}",)
+    def __reduce__(self) -> tuple[Callable[[str], FunctionScorer], tuple[str]]:
+        return FunctionScorer.loaded, (f"{self.path}:{self.function_name}",)
 
 
 def split_spec(spec: str) -> tuple[Path, str]:
@@ -82,8 +99,6 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
 @cache
 def _module(path: Path) -> ModuleType:
     """The file as a module, run once in a process."""
-    if not path.is_file():
-        raise RewardError(f"there is no reward file {path}; check the path.")
     name = re.sub(r"\W", "_", f"mingce_reward_{path}")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None

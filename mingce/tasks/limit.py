@@ -1,19 +1,24 @@
-"""One response scored under a time limit, with every way to fail turned into a `Failure`."""
+"""One response scored from a seed of its own under a time limit, with every way to fail turned into a `Failure`."""
 
 from __future__ import annotations
 
 import math
 import numbers
+import random
 import signal
+import sys
 import threading
 import traceback
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
 from mingce.errors import RewardError, SettingError
 from mingce.tasks.base import Example, Score
+
+LONGEST_REASON = 500
 
 
 @dataclass(frozen=True)
@@ -28,8 +33,41 @@ class _TimeUp(BaseException):
     """Raised by the alarm; not an `Exception`, so that a scorer's own `except Exception` does not swallow it."""
 
 
-def scored(scorer: Callable[[Example, str], Score], example: Example, response: str) -> Score | Failure:
+SEEDED: dict[str, Callable[[Any, int], object]] = {
+    "numpy": lambda numpy, seed: numpy.random.seed(seed % 2**32),
+    "torch": lambda torch, seed: torch.manual_seed(seed % 2**63),
+}
+"""Libraries with a global generator, and how it is seeded."""
+
+
+def seed_generators(seed: int) -> None:
+    """Seeds the global generators that a scorer may draw from: Python's, and those of libraries that are loaded."""
+    random.seed(seed)
+    for name, seeded in SEEDED.items():
+        if (library := sys.modules.get(name)) is not None:
+            seeded(library, seed)
+
+
+@contextmanager
+def generators_kept() -> Iterator[None]:
+    """Leaves the global generators of this process as they were, whatever is seeded and drawn meanwhile."""
+    numpy, torch = sys.modules.get("numpy"), sys.modules.get("torch")
+    python_state = random.getstate()
+    numpy_state = numpy.random.get_state() if numpy is not None else None
+    torch_state = torch.get_rng_state() if torch is not None else None
+    try:
+        yield
+    finally:
+        random.setstate(python_state)
+        if numpy is not None:
+            numpy.random.set_state(numpy_state)
+        if torch is not None:
+            torch.set_rng_state(torch_state)
+
+
+def scored(scorer: Callable[[Example, str], Score], example: Example, response: str, seed: int) -> Score | Failure:
     """The score, made of plain finite floats, or why there is none."""
+    seed_generators(seed)
     try:
         return _plain(scorer(example, response))
     except RewardError as error:
@@ -39,11 +77,11 @@ def scored(scorer: Callable[[Example, str], Score], example: Example, response: 
 
 
 def scored_here(
-    scorer: Callable[[Example, str], Score], example: Example, response: str, time_limit: float | None
+    scorer: Callable[[Example, str], Score], example: Example, response: str, seed: int, time_limit: float | None
 ) -> Score | Failure:
-    """Score in this process, interrupted by an alarm when the time is over."""
+    """Score in this process, interrupted by an alarm when the time is over. The caller keeps the generators."""
     if time_limit is None:
-        return scored(scorer, example, response)
+        return scored(scorer, example, response, seed)
     if not hasattr(signal, "setitimer") or threading.current_thread() is not threading.main_thread():
         raise SettingError("a reward time limit needs worker processes here; set reward workers to 1 or more.")
     rang = False
@@ -58,7 +96,7 @@ def scored_here(
         outcome: Score | Failure = too_slow(time_limit)
         try:
             signal.setitimer(signal.ITIMER_REAL, time_limit)
-            outcome = scored(scorer, example, response)
+            outcome = scored(scorer, example, response, seed)
         finally:
             signal.setitimer(signal.ITIMER_REAL, 0)
     except _TimeUp:
@@ -70,7 +108,7 @@ def scored_here(
 
 def last_line(error: BaseException) -> str:
     """The error as the last line of a traceback says it, on one line."""
-    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error).split())
+    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error)[:LONGEST_REASON].split())
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 

@@ -51,11 +51,16 @@ class RewardModel:
         self.pad_token_id: int | None = config.pad_token_id
         self.longest: int | None = getattr(config, "max_position_embeddings", None)
 
+    def start(self) -> None:
+        """Nothing to start: the model is loaded."""
+
     def close(self) -> None:
         """Nothing to end: the model lives in this process."""
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
-        """One score a response, in order."""
+    def score(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int] | None = None
+    ) -> list[Score]:
+        """One score a response, in order; a model draws nothing, so the seeds are of no use to it."""
         rows = [self._ids(example, response) for example, response in zip(examples, responses, strict=True)]
         scores = [0.0] * len(rows)
         for indices in self._batches(rows):

@@ -13,7 +13,7 @@ from typing import Literal
 
 from mingce.errors import RewardError, SettingError
 from mingce.tasks.base import Example, Score, Task
-from mingce.tasks.limit import Failure, scored_here
+from mingce.tasks.limit import Failure, generators_kept, scored_here
 from mingce.tasks.workers import Workers
 
 Scorer = Callable[[Example, str], Score]
@@ -26,6 +26,8 @@ FAILED = "reward_error"
 class Scoring:
     """Scores batches with one task or function, keeping its worker processes from batch to batch.
 
+    Every response is scored from a seed of its own, so that a function which draws random numbers scores the same
+    whatever the number of workers and whoever comes first.
     `workers=0` scores in this process. `time_limit` (seconds for one response; None for no limit) then needs the main
     thread, and cannot stop code that is stuck inside a C call or sets alarms itself; worker processes are killed.
     """
@@ -51,18 +53,20 @@ class Scoring:
         self._on_error = on_error
         self._workers = Workers(self._scorer, workers, time_limit) if workers else None
 
-    def score(self, examples: Sequence[Example], responses: Sequence[str]) -> list[Score]:
-        """One score a response, in order. With `on_error="stop"` the first failure of the batch is raised."""
-        assert len(examples) == len(responses), f"{len(examples)} examples, {len(responses)} responses"
-        stop = self._on_error == "stop"
+    def start(self) -> None:
+        """Starts a worker process, where there are to be any: what is wrong with the scorer is told now."""
         if self._workers is not None:
-            outcomes = self._workers.run(examples, responses, stop_on_failure=stop)
-        else:
-            outcomes = []
-            for example, response in zip(examples, responses, strict=True):
-                outcomes.append(scored_here(self._scorer, example, response, self._time_limit))
-                if stop and isinstance(outcomes[-1], Failure):
-                    break
+            self._workers.start()
+
+    def score(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int] | None = None
+    ) -> list[Score]:
+        """One score a response, in order. With `on_error="stop"` the first failure of the batch is raised.
+
+        `seeds` are what the global generators are seeded with for each; the rows' numbers if left out.
+        """
+        stop = self._on_error == "stop"
+        outcomes = self.outcomes(examples, responses, range(len(examples)) if seeds is None else seeds, stop=stop)
         scores = []
         for example, response, outcome in zip(examples, responses, outcomes, strict=False):
             if not isinstance(outcome, Failure):
@@ -72,6 +76,27 @@ class Scoring:
             else:
                 scores.append(Score(float(self._on_error), {FAILED: 1.0}))
         return scores
+
+    def outcomes(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], *, stop: bool = False
+    ) -> list[Score | Failure]:
+        """What came of every response, in order; with `stop` only up to the first failure."""
+        counts = len(examples), len(responses), len(seeds)
+        assert len(set(counts)) == 1, f"{counts} examples, responses and seeds"
+        if self._workers is not None:
+            return self._workers.run(examples, responses, seeds, stop_on_failure=stop)
+        return self._here(examples, responses, seeds, stop)
+
+    def _here(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], stop: bool
+    ) -> list[Score | Failure]:
+        outcomes: list[Score | Failure] = []
+        with generators_kept():
+            for example, response, seed in zip(examples, responses, seeds, strict=True):
+                outcomes.append(scored_here(self._scorer, example, response, seed, self._time_limit))
+                if stop and isinstance(outcomes[-1], Failure):
+                    break
+        return outcomes
 
     def close(self) -> None:
         """End the worker processes."""

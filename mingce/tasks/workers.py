@@ -2,7 +2,8 @@
 
 A worker is a fresh interpreter, not a fork (the parent holds torch with its threads and locks) and not a `spawn` of
 multiprocessing (which would run the person's script again, torch and all). It gets the scorer once, and leads its own
-session, so that killing it kills what it started too, and a Ctrl-C in the terminal is left to the parent.
+session, so that killing it kills what it started too, and a Ctrl-C in the terminal is left to the parent. All workers
+hash texts alike (PYTHONHASHSEED), so that sets have one order everywhere. What runs in them is in worker.py.
 """
 
 from __future__ import annotations
@@ -16,7 +17,6 @@ import pickle
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -24,13 +24,13 @@ from multiprocessing.connection import Connection, wait
 
 from mingce.errors import RewardError
 from mingce.tasks.base import Example, Score
-from mingce.tasks.limit import Failure, last_line, scored, too_slow
+from mingce.tasks.limit import Failure, too_slow
+from mingce.tasks.worker import READY
 
-READY = "ready"
 START_LIMIT = 120.0
 """Seconds a worker may take until it has loaded the scorer."""
 LOOK = 1.0
-"""Seconds between looks at whether a worker, or its parent, is still there, where its pipe does not tell."""
+"""Seconds between looks at whether a worker is still there, where its pipe does not tell."""
 
 
 @dataclass(eq=False)
@@ -39,6 +39,8 @@ class _Worker:
 
     process: subprocess.Popen[bytes]
     pipe: Connection
+    alive: int
+    """The end of a pipe that is open here as long as this process lives; the worker ends when it is closed."""
     deadline: float
     ready: bool = False
     index: int | None = None
@@ -54,17 +56,30 @@ class Workers:
             raise RewardError(
                 f"the scorer cannot be sent to worker processes ({error}); define it in a file, or set workers to 0."
             ) from error
+        self._what = str(getattr(scorer, "path", None) or getattr(scorer, "name", "the reward"))
         self._count = count
         self._time_limit = math.inf if time_limit is None else time_limit
         self._crew: list[_Worker] = []
 
+    def start(self) -> None:
+        """One worker, ready, so that what is wrong with the scorer is told before it is needed."""
+        if not self._crew:
+            self._crew.append(self._start())
+        try:
+            while not self._crew[0].ready:
+                wait([self._crew[0].pipe], LOOK)
+                self._welcome(self._crew[0])
+        except BaseException:
+            self.close()
+            raise
+
     def run(
-        self, examples: Sequence[Example], responses: Sequence[str], *, stop_on_failure: bool
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], *, stop_on_failure: bool
     ) -> list[Score | Failure]:
         """The outcome of every response, in order; with `stop_on_failure` only up to the first failure."""
         outcomes: list[Score | Failure | None] = [None] * len(examples)
         try:
-            self._run(examples, responses, outcomes, stop_on_failure)
+            self._run(list(zip(examples, responses, seeds, strict=True)), outcomes, stop_on_failure)
         except BaseException:
             self.close()  # whatever is still in the pipes belongs to this batch
             raise
@@ -72,16 +87,12 @@ class Workers:
         return [outcome for outcome in outcomes if outcome is not None]
 
     def _run(
-        self,
-        examples: Sequence[Example],
-        responses: Sequence[str],
-        outcomes: list[Score | Failure | None],
-        stop_on_failure: bool,
+        self, rows: Sequence[tuple[Example, str, int]], outcomes: list[Score | Failure | None], stop_on_failure: bool
     ) -> None:
-        following, last = 0, len(examples)
+        following, last = 0, len(rows)
         while True:
             for worker in [worker for worker in self._crew if worker.ready and worker.index is None]:
-                if following < last and self._send(worker, (examples[following], responses[following])):
+                if following < last and self._send(worker, rows[following]):
                     worker.index, worker.deadline = following, time.monotonic() + self._time_limit
                     following += 1
             unfinished = last - following + sum(worker.index is not None for worker in self._crew)
@@ -101,7 +112,7 @@ class Workers:
                     if isinstance(outcome, Failure) and stop_on_failure:
                         last = following
 
-    def _send(self, worker: _Worker, work: tuple[Example, str]) -> bool:
+    def _send(self, worker: _Worker, work: tuple[Example, str, int]) -> bool:
         """Hand a response to an idle worker; False, with the worker discarded, if it died while it was idle."""
         try:
             alive = worker.process.poll() is None
@@ -123,10 +134,9 @@ class Workers:
         except (EOFError, OSError):
             dead = True
         if dead:
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                worker.process.wait(LOOK)  # the pipe may end a moment before the process, whose exit code is wanted
+            ended = _ending(worker)
             self._discard(worker)
-            return Failure(f"its worker process died with exit code {worker.process.returncode}")
+            return Failure(f"its worker process {ended}")
         if time.monotonic() >= worker.deadline:
             self._discard(worker)
             return too_slow(self._time_limit)
@@ -139,29 +149,35 @@ class Workers:
             if worker.pipe.poll():
                 said = worker.pipe.recv()
             elif worker.process.poll() is not None:
-                said = f"it died with exit code {worker.process.returncode}"
+                said = self._not_started(_ending(worker))
             elif time.monotonic() >= worker.deadline:
-                said = f"it was not ready after {START_LIMIT:g} s"
+                said = self._not_started(f"was not ready after {START_LIMIT:g} s")
         except (EOFError, OSError):
-            said = "it died; see its message above"
+            said = self._not_started(_ending(worker))
         if said == READY:
             worker.ready, worker.deadline = True, math.inf
         elif said:
-            raise RewardError(f"a reward worker could not start ({said}); mend that, or set reward workers to 0.")
+            raise RewardError(said)
+
+    def _not_started(self, how: str) -> str:
+        return f"the worker process for {self._what} {how} while it loaded the scorer; mend what it does when imported."
 
     def _start(self) -> _Worker:
         ours, theirs = multiprocessing.Pipe()
-        program = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); import mingce.tasks.workers as w; w.work()"
+        watched, alive = os.pipe()
+        program = "import json, sys; sys.path[:] = json.loads(sys.argv[2]); import mingce.tasks.worker as w; w.work()"
         process = subprocess.Popen(
-            [sys.executable, "-c", program, str(theirs.fileno()), json.dumps(sys.path)],
+            [sys.executable, "-P", "-c", program, str(theirs.fileno()), json.dumps(sys.path), str(watched)],
             stdin=subprocess.DEVNULL,
-            pass_fds=[theirs.fileno()],
+            env={**os.environ, "PYTHONHASHSEED": "0"},
+            pass_fds=[theirs.fileno(), watched],
             start_new_session=True,
         )
         theirs.close()
+        os.close(watched)
         with contextlib.suppress(OSError):  # it died at once, which its welcome will find
-            ours.send((os.getpid(), self._scorer))
-        return _Worker(process, ours, time.monotonic() + START_LIMIT)
+            ours.send(self._scorer)
+        return _Worker(process, ours, alive, time.monotonic() + START_LIMIT)
 
     def _discard(self, worker: _Worker) -> None:
         _kill(worker)
@@ -174,37 +190,22 @@ class Workers:
         self._crew.clear()
 
 
+def _ending(worker: _Worker) -> str:
+    """How a worker ended; its pipe may end a moment before the process, whose exit code is wanted."""
+    with contextlib.suppress(subprocess.TimeoutExpired):
+        worker.process.wait(LOOK)
+    code = worker.process.returncode
+    if code is None:
+        return "closed its pipe"
+    name = signal.Signals(-code).name if -code in set(signal.Signals) else ""
+    why = {"": "", "SIGKILL": " (SIGKILL: the memory may have run out)"}.get(name, f" ({name})")
+    return f"died with exit code {code}{why}"
+
+
 def _kill(worker: _Worker) -> None:
     """End the worker and everything it started."""
     worker.pipe.close()
+    os.close(worker.alive)
     with contextlib.suppress(ProcessLookupError, PermissionError):  # nothing of it is left
         os.killpg(worker.process.pid, signal.SIGKILL)
     worker.process.wait()
-
-
-def work() -> None:
-    """The life of a worker: load the scorer, say so, and score until the pipe is closed."""
-    descriptor = int(sys.argv[1])
-    os.set_inheritable(descriptor, False)
-    pipe = Connection(descriptor)
-    parent, pickled = pipe.recv()
-    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    try:
-        scorer = pickle.loads(pickled)
-    except Exception as error:
-        pipe.send(last_line(error))
-        return
-    pipe.send(READY)
-    while True:
-        try:
-            example, response = pipe.recv()
-        except EOFError:
-            return
-        pipe.send(scored(scorer, example, response))
-
-
-def _end_with(parent: int) -> None:
-    """End this process and what it started when the parent is gone, even if the scorer never returns."""
-    while os.getppid() == parent:
-        time.sleep(LOOK)
-    os.killpg(os.getpid(), signal.SIGKILL)
