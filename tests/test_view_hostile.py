@@ -258,7 +258,7 @@ def test_who_asks_at_the_same_time_shares_an_answer() -> None:
         return made
 
     async def ask() -> list[int]:
-        together: Together[int] = Together()
+        together: Together[int] = Together(4)
         first = [asyncio.create_task(together.answer("q", make)) for _ in range(50)]
         await asyncio.sleep(0.02)
         later = [asyncio.create_task(together.answer("q", make)) for _ in range(50)]
@@ -272,7 +272,7 @@ def test_who_asks_at_the_same_time_shares_an_answer() -> None:
 
 def test_a_mistake_is_told_to_all_who_share_it() -> None:
     async def ask() -> list[object]:
-        together: Together[int] = Together()
+        together: Together[int] = Together(4)
         return await asyncio.gather(*(together.answer("q", lambda: 1 // 0) for _ in range(3)), return_exceptions=True)
 
     assert [type(found) for found in asyncio.run(ask())] == [ZeroDivisionError] * 3
