@@ -25,7 +25,6 @@ import mingce
 from mingce.atomic import Hint, atomic_write, sync_path, try_again
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
-from mingce.promises import check_promises
 from mingce.run import step_name, steps_in
 
 if TYPE_CHECKING:
@@ -34,7 +33,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
-PART_VALUES = 1 << 20
+PART_BYTES = 32 << 20
 _SUFFIX = ".parquet"
 _ROW_TYPES = {
     "str": pa.string(),
@@ -57,7 +56,6 @@ class LedgerStore:
         self.directory = Path(directory)
         self._hint = hint
         self._unsynced: list[Path] = []
-        self._sound: dict[int, tuple[int, int]] = {}  # files that promise no more than a ledger can need
         self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
@@ -145,17 +143,16 @@ class LedgerStore:
                 return None
             return file.read(columns=[name], use_threads=False)[name].combine_chunks()
 
-    def parts(self, step: int, names: Sequence[str], values: int = PART_VALUES) -> Iterator[pa.Table]:
-        """Those of the named columns that are there, some row groups at a time: about `values` tokens or rows each."""
+    def parts(self, step: int, names: Sequence[str], size: int = PART_BYTES) -> Iterator[pa.Table]:
+        """Those of the named columns that are there, some row groups at a time: about `size` bytes of all columns."""
         with self._opened(step) as file:
             there = [name for name in file.schema_arrow.names if name in names]
-            first = next((i for i in range(len(file.schema)) if file.schema[i].path.split(".")[0] in there), 0)
             groups: list[int] = []
             held = 0
             for group in range(file.metadata.num_row_groups):
                 groups.append(group)
-                held += file.metadata.row_group(group).column(first).num_values
-                if held >= values or group == file.metadata.num_row_groups - 1:
+                held += file.metadata.row_group(group).total_byte_size
+                if held >= size or group == file.metadata.num_row_groups - 1:
                     yield file.read_row_groups(groups, columns=there, use_threads=False)
                     groups, held = [], 0
 
@@ -201,9 +198,6 @@ class LedgerStore:
                     raise LedgerFileError(
                         f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
                     )
-                if self._sound.get(step) != (stamp := _stamp(path)):
-                    check_promises(path, file.metadata)
-                    self._sound[step] = stamp
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
