@@ -27,7 +27,6 @@ from mingce.checksums import sha256
 from mingce.columns import ROW_COLUMNS, column
 from mingce.errors import ColumnError, MingceError, RunError
 from mingce.places import step_name, steps_in
-from mingce.promises import check_promises
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger  # torch is not needed to look at a ledger
@@ -35,7 +34,7 @@ if TYPE_CHECKING:
 FORMAT = 1
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
-PART_VALUES = 1 << 20
+PART_BYTES = 32 << 20
 _SUFFIX = ".parquet"
 _ROW_TYPES = {
     "str": pa.string(),
@@ -60,7 +59,6 @@ class LedgerStore:
         self.digests: dict[int, str] = {}
         """SHA-256 of the files written by this process, by step, until somebody notes them."""
         self._unsynced: list[Path] = []
-        self._sound: dict[int, tuple[int, int]] = {}  # files that promise no more than a ledger can need
         self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
@@ -150,17 +148,16 @@ class LedgerStore:
                 return None
             return file.read(columns=[name], use_threads=False)[name].combine_chunks()
 
-    def parts(self, step: int, names: Sequence[str], values: int = PART_VALUES) -> Iterator[pa.Table]:
-        """Those of the named columns that are there, some row groups at a time: about `values` tokens or rows each."""
+    def parts(self, step: int, names: Sequence[str], size: int = PART_BYTES) -> Iterator[pa.Table]:
+        """Those of the named columns that are there, some row groups at a time: about `size` bytes of all columns."""
         with self._opened(step) as file:
             there = [name for name in file.schema_arrow.names if name in names]
-            first = next((i for i in range(len(file.schema)) if file.schema[i].path.split(".")[0] in there), 0)
             groups: list[int] = []
             held = 0
             for group in range(file.metadata.num_row_groups):
                 groups.append(group)
-                held += file.metadata.row_group(group).column(first).num_values
-                if held >= values or group == file.metadata.num_row_groups - 1:
+                held += file.metadata.row_group(group).total_byte_size
+                if held >= size or group == file.metadata.num_row_groups - 1:
                     yield file.read_row_groups(groups, columns=there, use_threads=False)
                     groups, held = [], 0
 
@@ -212,9 +209,6 @@ class LedgerStore:
                     raise LedgerFileError(
                         f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
                     )
-                if self._sound.get(step) != (stamp := _stamp(path)):
-                    check_promises(path, file.metadata)
-                    self._sound[step] = stamp
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error

@@ -166,16 +166,16 @@ class Api:
     ) -> dict[str, Any]:
         """The answers to one prompt over the steps, or, when none is named, the prompts that recur."""
         source = self.library.source(source_id)
-        with self._lock:
+        with self._lock, _damage_told(source, step or 0):
             index = self._prompts.setdefault(source.id, PromptIndex(source))
             if prompt is None and step is None:
-                return {"prompts": index.recurring()}
+                return {"prompts": index.recurring(), "steps_left_out": index.left_out}
             if prompt is None:
                 assert step is not None
                 source.expect(step)
                 prompt = source.rollouts(step, [row or 0], ["prompt"])[0].get("prompt") or ""
             places = index.places(prompt)
-        return through(source, prompt, places)
+        return through(source, prompt, places) | {"steps_left_out": index.left_out}
 
     def audit(self, source_id: str, step: int | None = None) -> dict[str, Any]:
         """What independent code says about one step."""

@@ -80,26 +80,28 @@ def make_app(
 
     run = "/api/runs/{id}"
     step = f"{run}/steps/{{n:whole}}"
-    answer = _answers(Together())
+    answer, of_step, slow = (
+        _answers(Together(at_once)) for at_once in (4, 3, 1)
+    )  # who waits for one holds up no other
     routes = [
         Route("/", index),
         Route("/api/runs", answer(lambda r: api.runs(_whole(r, "offset") or 0))),
         Route(run, answer(lambda r: api.run(r.path_params["id"], _whole(r, "from"), _whole(r, "to")))),
-        Route(step, answer(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
-        Route(f"{step}/rollouts", answer(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
+        Route(step, of_step(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
+        Route(f"{step}/rollouts", of_step(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(
             f"{step}/rollouts/{{row:whole}}",
-            answer(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
+            of_step(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
         ),
         Route(
             f"{run}/through",
-            answer(
+            slow(
                 lambda r: api.through(
                     r.path_params["id"], _whole(r, "step"), _whole(r, "row"), r.query_params.get("prompt")
                 )
             ),
         ),
-        Route(f"{run}/audit", answer(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
+        Route(f"{run}/audit", slow(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
         Route(f"{run}/events", events),
         Route("/api/texts", answer(lambda request: answers.texts())),
         Route("/api/playground", answer(lambda request: answers.playground())),

@@ -7,9 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Sequence
 from typing import Any
 
+import numpy as np
+
 from mingce.columns import TOKEN_COLUMNS
 from mingce.view.digits import Digits
-from mingce.view.source import MAX_TOKENS, Source
+from mingce.view.source import MAX_TOKENS, Array, Source
 
 MASKS = ("response_mask", "attention_mask", "loss_mask")
 SIBLING_TOKENS = 10_000
@@ -17,6 +19,8 @@ SIBLINGS_AT_ONCE = 8
 SIBLING_COLUMNS = ("response_mask", "scores", "kl", "rewards", "values")
 THROUGH_COLUMNS = ("response_mask", "values", "advantages", "returns", "rewards", "deltas")
 THROUGH_TOKENS = 20_000
+THROUGH_STEPS = 1000
+THROUGH_ROWS = 5_000_000
 PROMPTS = 50
 
 
@@ -138,27 +142,37 @@ def _finite(value: Any) -> float | None:
 
 
 class PromptIndex:
-    """Which prompt stands in which rows of which step. Read once a step; a prompt is remembered by its hash."""
+    """Which prompt stands in which rows of which step. Read once a step; a prompt is remembered by its hash.
+
+    Of a run with too many steps or rollouts as many steps are read as memory allows, evenly spread.
+    """
 
     def __init__(self, source: Source):
         self._source = source
-        self._steps: dict[int, tuple[object, list[int]]] = {}
+        self._steps: dict[int, tuple[object, Array]] = {}
+        self.left_out = 0
 
     def refresh(self) -> None:
         """Reads the steps that are new or have changed, and forgets those that have gone."""
-        steps = self._source.ledger_steps()
+        there = self._source.ledger_steps()
+        most = min(THROUGH_STEPS, THROUGH_ROWS // max(self._source.size(there[-1]), 1)) if there else 1
+        every = math.ceil(len(there) / max(most, 1))
+        steps = there[:: every or 1]
+        self.left_out = len(there) - len(steps)
         self._steps = {step: known for step, known in self._steps.items() if step in set(steps)}
         for step in steps:
             stamp = self._source.stamp(step)
             if step not in self._steps or self._steps[step][0] != stamp:
                 prompts = self._source.row_column(step, "prompt") or []
-                self._steps[step] = stamp, [hash(prompt) for prompt in prompts]
+                self._steps[step] = stamp, np.array([hash(prompt) for prompt in prompts], dtype=np.int64)
 
     def places(self, prompt: str) -> list[tuple[int, int]]:
         """(step, row) of every rollout of the prompt, in order."""
         self.refresh()
         key = hash(prompt)
-        return [(s, row) for s, (_, keys) in sorted(self._steps.items()) for row, k in enumerate(keys) if k == key]
+        return [
+            (s, row) for s, (_, keys) in sorted(self._steps.items()) for row in np.flatnonzero(keys == key).tolist()
+        ]
 
     def recurring(self) -> list[dict[str, Any]]:
         """The prompts that came in most steps."""
@@ -167,9 +181,9 @@ class PromptIndex:
         rows: Counter[int] = Counter()
         first: dict[int, tuple[int, int]] = {}
         for step, (_, keys) in sorted(self._steps.items()):
-            steps.update(set(keys))
-            rows.update(keys)
-            for row, key in enumerate(keys):
+            for key, row, count in zip(*(found.tolist() for found in _distinct(keys)), strict=True):
+                steps[key] += 1
+                rows[key] += count
                 first.setdefault(key, (step, row))
         found = []
         for key, count in sorted(steps.items(), key=lambda item: (-item[1], first[item[0]]))[:PROMPTS]:
@@ -177,6 +191,11 @@ class PromptIndex:
             prompt = self._source.rollouts(step, [row], ["prompt"])[0].get("prompt") or ""
             found.append({"prompt": prompt, "answers": rows[key], "steps": count, "step": step, "row": row})
         return found
+
+
+def _distinct(keys: Array) -> tuple[Array, Array, Array]:
+    """Each key once, with the first row that has it and how many have."""
+    return np.unique(keys, return_index=True, return_counts=True)
 
 
 def through(source: Source, prompt: str, places: Sequence[tuple[int, int]]) -> dict[str, Any]:

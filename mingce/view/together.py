@@ -10,7 +10,6 @@ from starlette.concurrency import run_in_threadpool
 from starlette.responses import Response
 from starlette.types import Receive, Scope, Send
 
-AT_ONCE = 4  # answers in the making; each may hold a part of a ledger in memory
 PIECE = 64 << 10
 Answer = TypeVar("Answer")
 
@@ -18,7 +17,8 @@ Answer = TypeVar("Answer")
 class Together(Generic[Answer]):
     """Shares answers between those who wait for them. Nobody gets one whose making began before they asked."""
 
-    def __init__(self) -> None:
+    def __init__(self, at_once: int) -> None:
+        self._at_once = at_once
         self._waiting: dict[str, asyncio.Task[Answer]] = {}
         self._working: dict[str, asyncio.Event] = {}
         self._places: asyncio.Semaphore | None = None
@@ -33,7 +33,7 @@ class Together(Generic[Answer]):
 
     async def _turn(self, question: str, make: Callable[[], Answer]) -> Answer:
         if self._places is None:
-            self._places = asyncio.Semaphore(AT_ONCE)
+            self._places = asyncio.Semaphore(self._at_once)
         try:
             while (before := self._working.get(question)) is not None:
                 await before.wait()

@@ -181,6 +181,8 @@ export interface Through {
   prompt?: string;
   answers?: Answer[];
   left_out?: number;
+  /** Steps that were not looked through, of a run that has too many. */
+  steps_left_out?: number;
   prompts?: { prompt: string; answers: number; steps: number; step: number; row: number }[];
 }
 

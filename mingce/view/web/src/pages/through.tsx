@@ -23,6 +23,11 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   return (
     <main>
       <h1>{say("同一个提示，随训练", "One prompt through time")}</h1>
+      {(data.data?.steps_left_out ?? 0) > 0 && (
+        <p class="card notice">
+          {say(`步数太多：均匀挑选着看，略过了 ${data.data!.steps_left_out} 步。`, `There are too many steps: ${data.data!.steps_left_out} of them, evenly spread, were not looked through.`)}
+        </p>
+      )}
       <Await of={data}>
         {(found) =>
           found.answers ? (
