@@ -332,6 +332,14 @@ class Config:
     keep: KeepConfig = _set(KeepConfig, "what is written", "写盘")
 
 
+LARGEST_RECIPE = 1_000_000
+"""Bytes."""
+MOST_VALUES = 10_000
+"""In a recipe, those counted that an alias repeats."""
+DEEPEST = 50
+"""Levels of values in values."""
+
+
 def settings(section: Any = Config, prefix: str = "") -> Iterator[tuple[str, Field[Any], Any]]:
     """(dotted key, field, default) of every setting, in order."""
     example = section()
@@ -353,36 +361,60 @@ def read_config(recipe: str | Path | None = None, overrides: Sequence[str] = ())
 def merged_config(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The same, its names and types checked and nothing more, which needs no torch."""
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     layers = [OmegaConf.structured(Config)]
     if recipe is not None:
         layers.append(_read_recipe(Path(recipe)))
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals:
-            raise SettingError(f"'{override}' is not a setting; write key=value, such as lam=0.9.")
-        layers.append(OmegaConf.from_dotlist([f"{_long(key)}={override[len(key) + 1 :]}"]))
+    layers += [_override(override) for override in overrides]
     for layer in layers[1:]:
         _known_keys(OmegaConf.to_container(layer))
+    return _merged(layers)
+
+
+def _merged(layers: Sequence[Any]) -> Config:
+    """The settings of all layers, a later one over an earlier one; a wrong type is an error."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         config = OmegaConf.to_object(OmegaConf.merge(*layers))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
         key = str(getattr(error, "full_key", "") or "a setting")
-        raise SettingError(f"{key}: {str(error).splitlines()[0]}.") from error
+        raise SettingError(f"{key}: {_first_line(error)}.") from error
     assert isinstance(config, Config)
     return config
+
+
+def _override(override: str) -> Any:
+    """`key=value` as a layer."""
+    from omegaconf import OmegaConf
+
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        raise SettingError(f"'{override}' is not a setting; write key=value, such as lam=0.9.")
+    key = _long(key)
+    try:
+        layer = OmegaConf.from_dotlist([f"{key}={value}"])
+        OmegaConf.to_container(layer)
+    except Exception as error:  # whatever the YAML reader and OmegaConf say
+        raise SettingError(f"{key} cannot be read from '{override}' ({_first_line(error)}).") from error
+    return layer
+
+
+def _first_line(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def config_of(values: dict[str, Any]) -> Config:
     """A configuration from the values a run stored."""
     from omegaconf import OmegaConf
 
+    if _size(values) > MOST_VALUES:
+        raise SettingError(f"the configuration has more than {MOST_VALUES} values; it is none of mingce's.")
     values = _renamed(values)
     _known_keys(values)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
-    assert isinstance(config, Config)
-    return config
+    return _merged([OmegaConf.structured(Config), values])
 
 
 def as_values(config: Config) -> dict[str, Any]:
@@ -391,17 +423,34 @@ def as_values(config: Config) -> dict[str, Any]:
 
 
 def _read_recipe(path: Path) -> Any:
-    from omegaconf import DictConfig, OmegaConf
+    import yaml
+    from omegaconf import OmegaConf
 
     try:
-        layer = OmegaConf.load(path)
-    except OSError:
+        if not path.is_file() or path.stat().st_size > LARGEST_RECIPE:
+            raise OSError
+        text = path.read_text(encoding="utf-8")
+        if isinstance(values := yaml.safe_load(text), dict) and _size(values) <= MOST_VALUES:
+            return OmegaConf.create(_renamed(OmegaConf.to_container(OmegaConf.create(text))))
+    except (OSError, UnicodeDecodeError):
         raise SettingError(f"the recipe {path} cannot be read; give the path of a YAML file.") from None
-    except Exception as error:  # whatever the YAML reader says
-        raise SettingError(f"the recipe {path} is not valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(layer, DictConfig):
-        raise SettingError(f"the recipe {path} must be a mapping of settings.")
-    return OmegaConf.create(_renamed(OmegaConf.to_container(layer)))
+    except Exception as error:  # whatever the YAML reader and OmegaConf say
+        raise SettingError(f"the recipe {path} is not valid YAML: {_first_line(error)}.") from error
+    raise SettingError(f"the recipe {path} must be a mapping of settings, {MOST_VALUES} at most.")
+
+
+def _size(values: Any, most: int = MOST_VALUES + 1, depth: int = 0) -> int:
+    """How many values there are, counted up to `most`: those that aliases repeat count every time."""
+    if not isinstance(values, dict | list):
+        return 1
+    if depth > DEEPEST:
+        return most
+    size = 1
+    for part in values.values() if isinstance(values, dict) else values:
+        size += _size(part, most - size, depth + 1)
+        if size >= most:
+            break
+    return size
 
 
 def _renamed(values: Any) -> Any:
@@ -442,7 +491,9 @@ def check_config(config: Config) -> None:
     from mingce.algorithms.advantage import ESTIMATORS, TRUNCATION, needs_critic
     from mingce.algorithms.kl import KL_PENALTIES
     from mingce.algorithms.losses import LOSS_AGG_MODES
+    from mingce.bounds import check_bounds
 
+    check_bounds(config, {key: _value(config, key) for key, _, _ in settings()})
     choices = {
         "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),

@@ -16,7 +16,8 @@ from torch import Tensor, nn
 from mingce.algorithms.losses import BatchTotals, batch_totals
 from mingce.checkpoints import ShardWriter, flatten_optimizer, restore_optimizer
 from mingce.config import LearnerConfig
-from mingce.errors import ModelError
+from mingce.errors import ModelError, RunError
+from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 
 PartLoss = Callable[[Ledger, BatchTotals], tuple[Tensor, dict[str, Tensor]]]
@@ -128,11 +129,23 @@ class Learner:
         return {"optimizer": flatten_optimizer(self.optimizer)[1], "updates": self.updates}
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Exactly as it was when `tensors` and `state` were taken."""
+        """Exactly as it was when `tensors` and `state` were taken; those of another model are an error."""
         with torch.no_grad():
             for name, parameter in self.model.named_parameters():
                 if parameter.requires_grad:
-                    parameter.copy_(tensors[f"model.{name}"])
+                    saved = tensors.get(f"model.{name}")
+                    if saved is None or saved.shape != parameter.shape:
+                        raise RunError(_of_another_model(name))
+                    parameter.copy_(saved)
         moments = {n.removeprefix("optimizer."): t for n, t in tensors.items() if n.startswith("optimizer.")}
         restore_optimizer(self.optimizer, moments, state["optimizer"])
         self.updates = int(state["updates"])
+
+
+def _of_another_model(name: str) -> str:
+    zh = f"存档里的权重与 config.yaml 里的模型对不上（见 {name}）；请把 model.* 和 critic.path 改回训练时的值。"
+    en = (
+        f"the checkpoint's weights are of another model than config.yaml names (see {name}); set model.* and "
+        "critic.path back to what they were in training."
+    )
+    return say(display_lang(), zh, en)

@@ -10,6 +10,7 @@ from pathlib import Path
 from threading import Lock
 
 from mingce.errors import DataError, MingceError, RunError
+from mingce.paths import expanded, resolved
 from mingce.view.dumps import open_source
 from mingce.view.runs import RunSource, is_run
 from mingce.view.source import Source
@@ -26,11 +27,11 @@ class Library:
         self._sources: dict[Path, Source] = {}
         self._lock = Lock()
         for place in places:
-            path = place.expanduser()
+            path = expanded(place)
             if path.is_dir() and not is_run(path) and (_runs_in(path) or _is_empty(path)):
-                self._folders.append(path.resolve())
+                self._folders.append(resolved(path))
             else:
-                self._add(path.resolve(), open_source(path.resolve(), mapping, tokenizer))
+                self._add(resolved(path), open_source(resolved(path), mapping, tokenizer))
 
     def sources(self) -> list[Source]:
         """All of them, runs that have appeared since included, the newest first."""
@@ -68,8 +69,8 @@ def _runs_in(folder: Path) -> list[Path]:
     except OSError as error:
         raise DataError(f"{folder} cannot be read ({error.strerror}).") from error
     for entry in entries:
-        if not entry.name.startswith(".") and is_run(entry) and entry.resolve().is_relative_to(folder.resolve()):
-            found.append(entry.resolve())
+        if not entry.name.startswith(".") and is_run(entry) and resolved(entry).is_relative_to(resolved(folder)):
+            found.append(resolved(entry))
     return found
 
 
