@@ -55,7 +55,7 @@ def make_yard(root: Path) -> list[str]:
         content, kind = path.read_bytes(), path.suffix
         (root / f"cut{kind}").write_bytes(content[: len(content) // 2])
         (root / f"empty{kind}").write_bytes(b"")
-        (root / f"random{kind}").write_bytes(rng.randbytes(500))
+        (root / f"noise{kind}").write_bytes(rng.randbytes(500))
         (root / f"zeros{kind}").write_bytes(bytes(300))
         other = rng.choice(whole).read_bytes()
         (root / f"swapped{kind}").write_bytes(other)

@@ -73,7 +73,7 @@ def test_mistakes_in_processes_of_their_own(tmp_path: Path) -> None:
     for _ in range(int(os.environ.get("CLI_FUZZ", "300"))):
         words = mistake(rng, places)
         done = subprocess.run(
-            [sys.executable, "-m", "mingce.cli", *(typed(word) for word in words)],
+            [sys.executable, "-P", "-m", "mingce.cli", *(typed(word) for word in words)],
             capture_output=True, cwd=tmp_path, stdin=subprocess.DEVNULL, timeout=300,
             env=os.environ | {"HF_HUB_OFFLINE": "1"},
         )  # fmt: skip
