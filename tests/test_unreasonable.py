@@ -11,13 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 import yaml
 from safetensors.torch import load_file, save_file
 
 import mingce
 from mingce import cli
+from mingce.bounds import LARGEST_SEED, MOST
 from mingce.config import as_values, config_of, read_config, settings
+from mingce.engine.local import _order
 from mingce.errors import MingceError, SettingError
+from mingce.roles.actor import row_seed
 
 TINY = Path(mingce.__file__).parent / "models" / "tiny"
 SMALL = ["steps=1", "prompts_per_step=4", "samples_per_prompt=1", "minibatch_rollouts=4", "validation.examples=2",
@@ -69,6 +73,19 @@ def test_a_setting_out_of_reason(override: str, says: str) -> None:
         read_config(None, [override])
     assert says in str(caught.value)
     assert len(str(caught.value)) < 500 + (len(override) if len(override) < 10_000 else 0)
+
+
+@pytest.mark.parametrize("seed", [20261117, LARGEST_SEED, -LARGEST_SEED])
+def test_every_seed_that_is_taken_can_be_drawn_from(seed: int) -> None:
+    for step in (0, 1, MOST):
+        for row in (-3, 0, 10**6):
+            torch.Generator().manual_seed(row_seed(seed, step, row))
+    _order(3, seed, MOST)
+
+
+def test_seeds_of_ordinary_size_are_what_they_were() -> None:
+    for seed, step, row in ((0, 1, -1), (1, 40, 255), (-1, 0, -3), (18_000_000, 5, 7)):
+        assert row_seed(seed, step, row) == (seed * 1_000_003 + step) * 1_000_003 + row
 
 
 def test_no_number_is_without_an_end() -> None:
