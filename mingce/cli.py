@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import sys
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +16,10 @@ from mingce import cli_tutor
 from mingce.cli_options import Lang, LangOption, MappingOption, TrustOption, console
 from mingce.errors import Interruption, MingceError, SettingError
 from mingce.lang import display_lang, say
-from mingce.terminal import make_console, take_any_character
+from mingce.terminal import make_console, shown, take_any_character
+
+LONGEST_SENTENCE = 2000
+"""Characters of an error; a name of a megabyte is not repeated."""
 
 
 class Interruptible(typer.core.TyperGroup):
@@ -70,10 +74,15 @@ def train(
     recipes = [word for word in words if "=" not in word]
     if len(recipes) > 1:
         raise SettingError(f"'{recipes[1]}' is neither a setting (key=value) nor the one recipe.")
+    from mingce.bounds import check_root
     from mingce.config import read_config
+    from mingce.run import check_name
 
     overrides = [word for word in words if "=" in word]
-    read_config(Path(recipes[0]) if recipes else None, overrides)  # a wrong setting is told before torch is loaded
+    config = read_config(Path(recipes[0]) if recipes else None, overrides)  # told before torch is loaded
+    check_name(config.name)
+    if not dry_run:
+        check_root(config.root)
     from mingce import start
 
     start.train(console, Path(recipes[0]) if recipes else None, overrides, dry_run=dry_run)
@@ -459,12 +468,38 @@ def main() -> None:
     """The `mingce` command: a person's mistake is one sentence on stderr and exit code 2, Ctrl-C a word and 130."""
     take_any_character()
     try:
-        app()
-    except MingceError as error:
+        sys.exit(app(standalone_mode=False))
+    except _Misuse as error:
+        usage = io.StringIO()
+        error.show(file=usage)
+        sys.stderr.write(shown(usage.getvalue()))
+        sys.exit(error.exit_code)
+    except typer.Abort:
+        _say("aborted.")
+        sys.exit(1)
+    except (MingceError, OSError, MemoryError, RecursionError) as error:
         if "--debug" in sys.argv:
             raise
-        make_console(stderr=True).print(f"[bold red]mingce:[/] {escape(str(error))}", highlight=False, soft_wrap=True)
-        sys.exit(error.exit_code)
+        _say(str(error) if isinstance(error, MingceError) else _of_the_machine(error))
+        sys.exit(getattr(error, "exit_code", 2))
+
+
+_Misuse: Any = typer.BadParameter.__mro__[2]
+"""What typer raises for a command line that it cannot read; its base class has no public name."""
+
+
+def _say(sentence: str) -> None:
+    sentence = sentence if len(sentence) <= LONGEST_SENTENCE else f"{sentence[: LONGEST_SENTENCE - 1]}…"
+    make_console(stderr=True).print(f"[bold red]mingce:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
+
+
+def _of_the_machine(error: OSError | MemoryError | RecursionError) -> str:
+    """What the machine refused, in one sentence."""
+    if isinstance(error, OSError):
+        where = "" if error.filename is None else f" {error.filename}"
+        return f"the system refused{where}: {error.strerror or error}; --debug shows where."
+    what = "the memory does not suffice" if isinstance(error, MemoryError) else "something is nested too deeply"
+    return f"{what}; --debug shows where."
 
 
 if __name__ == "__main__":

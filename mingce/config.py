@@ -6,7 +6,6 @@ overrides over that. An unknown key is an error that offers the nearest one. doc
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
 from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
@@ -364,25 +363,49 @@ def read_config(recipe: str | Path | None = None, overrides: Sequence[str] = ())
 def merged_config(recipe: str | Path | None = None, overrides: Sequence[str] = ()) -> Config:
     """The same, its names and types checked and nothing more, which needs no torch."""
     from omegaconf import OmegaConf
-    from omegaconf.errors import OmegaConfBaseException
 
     layers = [OmegaConf.structured(Config)]
     if recipe is not None:
         layers.append(_read_recipe(Path(recipe)))
-    for override in overrides:
-        key, equals, _ = override.partition("=")
-        if not equals:
-            raise SettingError(f"'{override}' is not a setting; write key=value, such as lam=0.9.")
-        layers.append(OmegaConf.from_dotlist([f"{_long(key)}={override[len(key) + 1 :]}"]))
+    layers += [_override(override) for override in overrides]
     for layer in layers[1:]:
         _known_keys(OmegaConf.to_container(layer))
+    return _merged(layers)
+
+
+def _merged(layers: Sequence[Any]) -> Config:
+    """The settings of all layers, a later one over an earlier one; a wrong type is an error."""
+    from omegaconf import OmegaConf
+    from omegaconf.errors import OmegaConfBaseException
+
     try:
         config = OmegaConf.to_object(OmegaConf.merge(*layers))
-    except OmegaConfBaseException as error:
+    except (OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
         key = str(getattr(error, "full_key", "") or "a setting")
-        raise SettingError(f"{key}: {str(error).splitlines()[0]}.") from error
+        raise SettingError(f"{key}: {_first_line(error)}.") from error
     assert isinstance(config, Config)
     return config
+
+
+def _override(override: str) -> Any:
+    """`key=value` as a layer."""
+    from omegaconf import OmegaConf
+
+    key, equals, value = override.partition("=")
+    if not equals or not key:
+        raise SettingError(f"'{override}' is not a setting; write key=value, such as lam=0.9.")
+    key = _long(key)
+    try:
+        layer = OmegaConf.from_dotlist([f"{key}={value}"])
+        OmegaConf.to_container(layer)
+    except Exception as error:  # whatever the YAML reader and OmegaConf say
+        raise SettingError(f"{key} cannot be read from '{override}' ({_first_line(error)}).") from error
+    return layer
+
+
+def _first_line(error: Exception) -> str:
+    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def config_of(values: dict[str, Any]) -> Config:
@@ -391,9 +414,7 @@ def config_of(values: dict[str, Any]) -> Config:
 
     values = _renamed(values)
     _known_keys(values)
-    config = OmegaConf.to_object(OmegaConf.merge(OmegaConf.structured(Config), values))
-    assert isinstance(config, Config)
-    return config
+    return _merged([OmegaConf.structured(Config), values])
 
 
 def as_values(config: Config) -> dict[str, Any]:
@@ -407,14 +428,14 @@ def _read_recipe(path: Path) -> Any:
     try:
         text = read_regular(path)
         check_yaml(text)
-        layer = OmegaConf.load(io.StringIO(text.decode()))
-    except OSError:
+        layer = OmegaConf.create(text.decode())
+        if isinstance(layer, DictConfig):
+            return OmegaConf.create(_renamed(OmegaConf.to_container(layer)))
+    except (OSError, UnicodeDecodeError):
         raise SettingError(f"the recipe {path} cannot be read; give the path of a YAML file.") from None
-    except Exception as error:  # whatever the YAML reader says
-        raise SettingError(f"the recipe {path} is not valid YAML: {str(error).splitlines()[0]}.") from error
-    if not isinstance(layer, DictConfig):
-        raise SettingError(f"the recipe {path} must be a mapping of settings.")
-    return OmegaConf.create(_renamed(OmegaConf.to_container(layer)))
+    except Exception as error:  # whatever the YAML reader and OmegaConf say
+        raise SettingError(f"the recipe {path} is not valid YAML: {_first_line(error)}.") from error
+    raise SettingError(f"the recipe {path} must be a mapping of settings.")
 
 
 def _renamed(values: Any) -> Any:
@@ -455,7 +476,9 @@ def check_config(config: Config) -> None:
     from mingce.algorithms.advantage import ESTIMATORS, TRUNCATION, needs_critic
     from mingce.algorithms.kl import KL_PENALTIES
     from mingce.algorithms.losses import LOSS_AGG_MODES
+    from mingce.bounds import check_bounds
 
+    check_bounds(config, {key: _value(config, key) for key, _, _ in settings()})
     choices = {
         "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),

@@ -43,12 +43,12 @@ class UnknownNameError(MingceError):
     def __init__(self, kind: str, name: str, known: Iterable[str], where: str = ""):
         """`where` says where a list too long to print is found."""
         known = sorted(set(known))
-        near = difflib.get_close_matches(name, known, n=1, cutoff=0.6)
+        near = difflib.get_close_matches(name[:100], known, n=1, cutoff=0.6)
         listed = (
             f"known: {', '.join(known)}." if len(known) <= 24 else f"it is none of the {len(known)} known ones{where}."
         )
         hint = f"did you mean '{near[0]}'?" if near else listed
-        super().__init__(f"unknown {kind} '{name}'; {hint}")
+        super().__init__(f"unknown {kind} '{name if len(name) <= 100 else name[:99] + '…'}'; {hint}")
         self.name, self.nearest = name, near[0] if near else None
 
 

@@ -68,11 +68,24 @@ if TYPE_CHECKING:
 
 TIMING_PREFIXES = ("timing_", "perf/")
 _NAME = re.compile(r"[^\W_][\w.+=@-]*")
+LONGEST_NAME = 200
+"""In bytes; names of files may have 255, and one that is being made is longer than it will be."""
 _ABANDONED_AFTER = 60.0  # seconds; making a run directory takes milliseconds
 
 
 def _new_name() -> str:
     return f"{time.strftime('%Y%m%d-%H%M%S')}-{secrets.token_hex(2)}"
+
+
+def check_name(name: str | None) -> None:
+    """A name that cannot be a directory's is an error; None is one that will be made."""
+    if name is None or (_NAME.fullmatch(name) and len(os.fsencode(name)) <= LONGEST_NAME):
+        return
+    if len(os.fsencode(name)) > LONGEST_NAME:
+        raise RunError(f"'{name[:20]}…' is too long for a run's name; use at most {LONGEST_NAME} bytes.")
+    raise RunError(
+        f"'{name}' cannot be a run's name; begin with a letter or digit and use letters, digits and . + = @ _ -"
+    )
 
 
 class Run:
@@ -105,10 +118,7 @@ class Run:
         root = Path(root)
         if name is None:
             name = next(new for new in iter(_new_name, "") if not (root / new).exists())
-        if not _NAME.fullmatch(name):
-            raise RunError(
-                f"'{name}' cannot be a run's name; begin with a letter or digit and use letters, digits and . + = @ _ -"
-            )
+        check_name(name)
         path = root / name
         make_directory(root)
         clean_leftovers(root, older_than=_ABANDONED_AFTER)

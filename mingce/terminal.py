@@ -12,8 +12,7 @@ import re
 import sys
 from collections.abc import Iterable
 
-from rich.console import Console, ConsoleOptions, ConsoleRenderable, RenderHook, RenderResult
-from rich.measure import Measurement
+from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
@@ -30,9 +29,7 @@ def _escape(code: int) -> str:
 
 def make_console(stderr: bool = False) -> Console:
     """A console on standard output, or on standard error."""
-    console = Console(stderr=stderr)
-    console.push_render_hook(_Shown())
-    return console
+    return _Console(stderr=stderr)
 
 
 def write(text: str) -> None:
@@ -48,24 +45,12 @@ def take_any_character() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
-class _Shown(RenderHook):
-    def process_renderables(self, renderables: list[ConsoleRenderable]) -> list[ConsoleRenderable]:
-        return [_Escaped(renderable) for renderable in renderables]
+class _Console(Console):
+    """Text keeps no control characters, wherever it stands; rich's own codes for colours and the cursor stay."""
 
-
-class _Escaped:
-    """What something renders to, with control characters in its text as escapes; rich's own codes stay."""
-
-    def __init__(self, renderable: ConsoleRenderable):
-        self.renderable = renderable
-
-    def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
-        yield from _escaped(console.render(self.renderable, options))
-
-    def __rich_measure__(self, console: Console, options: ConsoleOptions) -> Measurement:
-        return Measurement.get(console, options, self.renderable)
-
-
-def _escaped(segments: Iterable[Segment]) -> Iterable[Segment]:
-    for segment in segments:
-        yield segment if segment.control else Segment(shown(segment.text), segment.style)
+    def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
+        for segment in super().render(renderable, options):
+            if segment.control or not _CONTROL.search(segment.text):
+                yield segment
+            else:
+                yield Segment(shown(segment.text), segment.style)

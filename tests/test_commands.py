@@ -325,7 +325,8 @@ def test_chat_answers_and_shows_the_account(run: Path) -> None:
         assert heading in shown
 
 
-def test_chat_without_a_critic_shows_probabilities_in_the_models_language() -> None:
+def test_chat_without_a_critic_shows_probabilities_in_the_readers_language(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGCE_LANG", "zh")
     shown = talk("tiny", "请问2+3=5？", "/values")
     assert "颜色是它的概率" in shown
     assert "概率" in shown
@@ -376,7 +377,7 @@ def test_a_mistake_in_the_chat_is_said_and_the_chat_goes_on() -> None:
     ):
         assert words in shown
     assert "∎" in shown.splitlines()[-2]
-    assert "分词器不认识：你 好" in talk("tiny", "你好")
+    assert "unknown to the tokenizer: 你 好" in talk("tiny", "你好")
 
 
 def test_an_answer_that_is_cut_says_so() -> None:

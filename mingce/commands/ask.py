@@ -25,6 +25,7 @@ from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
 from mingce.explain.example import Rollout
 from mingce.lang import say
+from mingce.paths import expanded
 from mingce.terminal import make_console
 from mingce.watch.text import MUTED
 
@@ -79,7 +80,7 @@ def ask(
 
 def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
     """A word that is a path on this disk is the run or dump; the other one is the question."""
-    places = [word for word in words if len(word) < 1000 and "\n" not in word and Path(word).expanduser().exists()]
+    places = [word for word in words if len(word) < 1000 and "\n" not in word and expanded(word).exists()]
     questions = [word for word in words if word not in places]
     if len(places) > 1:
         raise SettingError(f"give one run or dump, not {places[0]} and {places[1]}.")
@@ -87,7 +88,7 @@ def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
         if "/" in questions[1] and " " not in questions[1]:
             raise RunError(f"there is nothing at {questions[1]}; give a run's directory or a dump.")
         raise SettingError("put the question between quotation marks.")
-    return (questions[0] if questions else None), (Path(places[0]).expanduser() if places else None)
+    return (questions[0] if questions else None), (expanded(places[0]) if places else None)
 
 
 def _example(
@@ -188,7 +189,7 @@ class Talk:
 
     def _save(self, place: str) -> None:
         if place:
-            path = Path(place).expanduser()
+            path = expanded(place)
         else:
             path = self.file or dialogue.new_path(self.directory, self.dialogue.time)
             self.file = path
@@ -200,7 +201,7 @@ class Talk:
             raise SettingError(
                 say(self.lang, "/plot 后面要一个文件名，例如 /plot 图.png", "/plot needs a file, as in /plot a.png")
             )
-        path = Path(place).expanduser()
+        path = expanded(place)
         if path.suffix.lower() not in PICTURES:
             raise SettingError(f"/plot {place} must end in {', '.join(PICTURES)}.")
         from mingce.explain.lambda_picture import draw_lambda

@@ -22,6 +22,7 @@ from mingce.explain.example import Rollout
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
 from mingce.lang import say
+from mingce.paths import expanded
 from mingce.terminal import make_console, write
 
 FORMATS = ("terminal", "markdown", "json")
@@ -146,7 +147,7 @@ def _pair(
 def _recorded(
     place: str, settings: Mapping[str, Any], step: int | None, row: int | None, mapping: Path | None, lang: str
 ) -> tuple[Rollout, list[str]]:
-    path = Path(place).expanduser()
+    path = expanded(place)
     if not path.exists():
         raise RunError(
             f"there is nothing at {place}; give a run's directory or a dump, or a prompt and a response of your own."

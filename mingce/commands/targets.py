@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Literal
 
 from mingce.errors import RunError, SettingError
+from mingce.paths import expanded
 from mingce.run import Run
 
 Step = int | Literal["best"] | None
@@ -30,7 +31,7 @@ def find_run(where: str | Path, step: Step = None) -> Run | None:
 
     A run must have a checkpoint of the step, a model cannot have one; whether it is whole shows when it is loaded.
     """
-    name, path = str(where), Path(where).expanduser()
+    name, path = str(where), expanded(where)
     if is_run(path):
         run = Run.open(path, readonly=True)
         _expect_checkpoint(run, step)
@@ -55,7 +56,7 @@ def find_run(where: str | Path, step: Step = None) -> Run | None:
 
 def is_run(where: str | Path) -> bool:
     """Whether there is a run's directory."""
-    return (Path(where).expanduser() / "config.yaml").is_file()
+    return (expanded(where) / "config.yaml").is_file()
 
 
 def _expect_checkpoint(run: Run, step: Step) -> None:

@@ -15,7 +15,7 @@ from mingce.config import Config
 from mingce.errors import DataError, RankFault
 from mingce.lang import display_lang, say
 from mingce.memory import keep_freed_memory
-from mingce.models.loading import load_causal_lm, load_tokenizer
+from mingce.models.loading import check_vocabulary, load_causal_lm, load_tokenizer
 from mingce.models.lora import LoraSettings
 from mingce.models.prompts import render_prompt
 from mingce.models.value_head import ValueModel
@@ -143,6 +143,7 @@ def build_actor(config: Config) -> Actor:
     adapters = LoraSettings(lora.rank, lora.alpha, tuple(lora.target_modules)) if lora.rank else None
     tokenizer = load_tokenizer(config.model.path)
     model = load_causal_lm(config.model.path, dtype=config.model.dtype, device=config.model.device, lora=adapters)
+    check_vocabulary(config.model.path, model, tokenizer)
     torch.set_num_threads(config.threads or fitting_threads(model))
     return Actor(model, tokenizer, config)
 

@@ -3,28 +3,17 @@
 from __future__ import annotations
 
 import logging
+import pickle
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any, cast
 
-import jinja2
-from safetensors import SafetensorError
 from transformers.utils import logging as transformers_logging
 
-from mingce.errors import ModelError
+from mingce.errors import MingceError, ModelError
 
-_ERRORS = (
-    OSError,
-    ValueError,
-    RuntimeError,
-    LookupError,
-    TypeError,
-    AttributeError,
-    ImportError,
-    SafetensorError,
-    jinja2.TemplateError,
-)
+_LONGEST_REASON = 300
 
 
 @contextmanager
@@ -38,10 +27,21 @@ def guarded(failure: str, remedy: str) -> Iterator[None]:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")
             yield
-    except _ERRORS as error:
-        reason = str(error).strip().split("\n")[0].rstrip(".:") or type(error).__name__
-        raise ModelError(f"{failure} ({reason}); {remedy}.") from error
+    except MingceError:
+        raise
+    except Exception as error:  # a stranger's files make these libraries raise anything
+        raise ModelError(f"{failure} ({_reason(error)}); {remedy}.") from error
     finally:
         log.set_verbosity(verbosity)
         if bars:
             log.enable_progress_bar()
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, pickle.UnpicklingError | EOFError):  # torch's own sentence advises to trust the file
+        return "a file of weights holds something else than tensors"
+    if "ignore_mismatched_sizes" in str(error):  # which refers to a report that is not shown
+        return "its weights have other sizes than its config.json names"
+    first, *more = [line.strip() for line in str(error).strip().split("\n")]
+    text = f"{first} {more[0]}" if first.endswith(":") and more else first  # the reason stands on the next line
+    return text.rstrip(".:")[:_LONGEST_REASON] or type(error).__name__

@@ -24,9 +24,11 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from mingce import half
 from mingce.errors import ModelError
+from mingce.lang import display_lang, say
 from mingce.models import hub, smollm2
 from mingce.models.guarded import guarded
 from mingce.models.lora import LoraSettings, add_adapters, base_causal_lm, merged
+from mingce.paths import expanded
 
 _TOKENIZER_FILES = (
     "tokenizer.json",
@@ -37,6 +39,7 @@ _TOKENIZER_FILES = (
     "*.tiktoken",
 )
 _NOT_WHOLE = "check that its files are whole"
+MOST_LAYERS = 10_000
 _Module = TypeVar("_Module", bound=nn.Module)
 
 
@@ -47,7 +50,7 @@ def model_directory(name_or_dir: str | Path) -> Path:
         return Path(__file__).parent / "tiny"
     if name == "smollm2":
         return smollm2.converted()
-    directory = Path(name).expanduser()
+    directory = expanded(name)
     if not directory.exists():
         return hub.download(name)
     if not (directory / "config.json").is_file():
@@ -65,6 +68,10 @@ def load_tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
     with guarded(f"the tokenizer of {name_or_dir} cannot be read", _NOT_WHOLE):
         tokenizer = cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(directory, trust_remote_code=False))
     if tokenizer.pad_token_id is None:
+        if tokenizer.eos_token_id is None:
+            zh = f"{name_or_dir} 的分词器既没有结束符也没有填充符；请在它的 tokenizer_config.json 里写上 eos_token。"
+            en = f"the tokenizer of {name_or_dir} has neither an end nor a padding token"
+            raise ModelError(say(display_lang(), zh, f"{en}; name eos_token in its tokenizer_config.json."))
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -148,7 +155,23 @@ def _causal_lm_config(directory: Path, name: str) -> PretrainedConfig:
     if class_name is None or class_name not in (config.architectures or [class_name]):
         kind = ", ".join(config.architectures or [config.model_type])
         raise ModelError(f"{name} is not a causal language model but {kind}; give a model that continues text.")
+    layers = getattr(config, "num_hidden_layers", 1)
+    if not isinstance(layers, int) or not 0 < layers <= MOST_LAYERS:
+        raise ModelError(f"{name} has {layers} layers by its config.json, 1 to {MOST_LAYERS} can be; check it.")
     return config
+
+
+def check_vocabulary(name: str, model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> None:
+    """An error if the tokenizer has ids for which the model has no embedding; ids added to its own do not count."""
+    rows = cast(Any, base_causal_lm(model)).get_input_embeddings().weight.shape[0]
+    special = [
+        i for i in (tokenizer.eos_token_id, tokenizer.pad_token_id, tokenizer.bos_token_id) if isinstance(i, int)
+    ]
+    most = max(tokenizer.vocab_size, *(i + 1 for i in special))
+    if most > rows:
+        zh = f"{name} 的分词器有 {most} 个 token，模型的词表只有 {rows} 个；请用配套的分词器。"
+        en = f"the tokenizer of {name} has {most} tokens and the model knows {rows}"
+        raise ModelError(say(display_lang(), zh, f"{en}; give it the tokenizer it was made with."))
 
 
 def _choose_dtype(dtype: str, device: torch.device) -> torch.dtype | str:

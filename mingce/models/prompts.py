@@ -28,6 +28,8 @@ def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tu
     """The end tokens that the tokenizer and the model's own generation settings name."""
     named = getattr(base_causal_lm(model).generation_config, "eos_token_id", None)
     ids = {tokenizer.eos_token_id, *([named] if isinstance(named, int) else named or ())}
+    if odd := [i for i in ids if i is not None and not isinstance(i, int)]:
+        raise ModelError(f"generation_config.json names {odd[0]!r} as an end token, which is no id; give a number.")
     return tuple(sorted(ids - {None}))
 
 

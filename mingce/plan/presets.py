@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from mingce.errors import ModelError, UnknownNameError
+from mingce.paths import expanded
 from mingce.plan.families import read_shape, shape_of
 from mingce.plan.shape import ModelShape
 
@@ -71,7 +72,7 @@ def find_shape(name: str) -> ModelShape:
     """The shape of a preset, a config.json, a model directory, or the embedded model `tiny`."""
     key = name.lower().rpartition("/")[2].removesuffix("-instruct")
     preset = SIZES.get(key, key)
-    path = Path(name).expanduser()
+    path = expanded(name)
     if name == "tiny":
         return read_shape(Path(__file__).parent.parent / "models" / "tiny")
     if path.exists() or path.suffix == ".json":

@@ -239,5 +239,9 @@ class Actor:
 
 
 def row_seed(seed: int, step: int, row: int) -> int:
-    """A seed for one row of one step, so that a step can be drawn again without what came before it."""
-    return (seed * 1_000_003 + step) * 1_000_003 + row
+    """A seed for one row of one step, so that a step can be drawn again without what came before it.
+
+    It is one that torch's generators take: what is beyond 64 bits is wrapped around.
+    """
+    exact = (seed * 1_000_003 + step) * 1_000_003 + row
+    return exact if -(2**63) <= exact < 2**64 else exact % 2**64

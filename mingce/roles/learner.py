@@ -17,6 +17,7 @@ from mingce.algorithms.losses import BatchTotals, batch_totals
 from mingce.checkpoints import ShardWriter
 from mingce.config import LearnerConfig
 from mingce.errors import ModelError, RunError
+from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
 from mingce.optimizer_state import flatten_optimizer, restore_optimizer
 
@@ -144,16 +145,18 @@ def take_weights(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     for name, parameter in learning.items():
         tensor = saved.get(f"model.{name}")
         if tensor is None or tensor.shape != parameter.shape:
-            there = "it has none of that name" if tensor is None else f"it has {list(tensor.shape)}"
-            raise RunError(
-                f"the checkpoint is of another model than the one its run names: {name} is {list(parameter.shape)}, "
-                f"and {there}; leave model.* and critic.path as they were in training."
-            )
+            raise RunError(_of_another_model(name))
     extra = {name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in learning}
     if extra:
-        raise RunError(
-            f"the checkpoint is of another model than the one its run names: it has {min(extra)} and "
-            f"{len(extra) - 1} more; leave model.* and critic.path as they were in training."
-        )
+        raise RunError(_of_another_model(min(extra).removeprefix("model.")))
     for name, parameter in learning.items():
         parameter.copy_(saved[f"model.{name}"])
+
+
+def _of_another_model(name: str) -> str:
+    zh = f"存档里的权重与 config.yaml 里的模型对不上（见 {name}）；请把 model.* 和 critic.path 改回训练时的值。"
+    en = (
+        f"the checkpoint is of another model than the one its run names (see {name}); set model.* and critic.path "
+        "back to what they were in training."
+    )
+    return say(display_lang(), zh, en)

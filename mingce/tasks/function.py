@@ -23,6 +23,7 @@ from types import ModuleType
 from typing import Any
 
 from mingce.errors import RewardError
+from mingce.paths import resolved
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import last_line
 
@@ -38,7 +39,7 @@ class FunctionScorer:
 
     def __init__(self, spec: str) -> None:
         path, name = split_spec(spec)
-        self.path, self.function_name = path.resolve(), name
+        self.path, self.function_name = resolved(path), name
         self.name = path.stem
         if not self.path.is_file():
             raise RewardError(f"there is no reward file {self.path}; check the path.")

@@ -10,6 +10,7 @@ import numpy as np
 import pyarrow as pa
 
 from mingce.columns import ROW_COLUMNS, TOKEN_COLUMNS
+from mingce.paths import expanded
 from mingce.view.dumps import open_source
 
 _DTYPES = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float32()}
@@ -19,7 +20,7 @@ class LoadedRun:
     """A run or a dump, read when asked. Frames are pandas.DataFrame where pandas is installed, else pyarrow.Table."""
 
     def __init__(self, path: Path | str):
-        self._source = open_source(Path(path).expanduser())
+        self._source = open_source(expanded(path))
         self.name, self.path = self._source.name, self._source.path
 
     def steps(self) -> list[int]:

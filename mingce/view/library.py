@@ -11,6 +11,7 @@ from pathlib import Path
 from threading import Lock
 
 from mingce.errors import DataError, MingceError, RunError
+from mingce.paths import expanded, resolved
 from mingce.view.dumps import open_source
 from mingce.view.runs import RunSource, is_run
 from mingce.view.source import Source
@@ -28,11 +29,11 @@ class Library:
         self._taken: set[str] = set()
         self._lock = Lock()
         for place in places:
-            path = place.expanduser()
+            path = expanded(place)
             if path.is_dir() and not is_run(path) and (_runs_in(path) or _is_empty(path)):
-                self._folders.append(path.resolve())
+                self._folders.append(resolved(path))
             else:
-                self._add(path.resolve(), open_source(path.resolve(), mapping, tokenizer))
+                self._add(resolved(path), open_source(resolved(path), mapping, tokenizer))
 
     def sources(self) -> list[Source]:
         """All of them, runs that have appeared since included, the newest first."""
@@ -65,7 +66,7 @@ class Library:
 
 def _runs_in(folder: Path) -> list[Path]:
     """The runs right below a folder, links that lead out of it left out."""
-    root, found = folder.resolve(), []
+    root, found = resolved(folder), []
     try:
         with os.scandir(root) as entries:
             names = sorted((entry.name, entry.is_symlink()) for entry in entries if not entry.name.startswith("."))
@@ -73,7 +74,7 @@ def _runs_in(folder: Path) -> list[Path]:
         raise DataError(f"{folder} cannot be read ({error.strerror}).") from error
     for name, linked in names:
         with suppress(OSError, RuntimeError):  # a link that leads in a circle
-            path = (root / name).resolve() if linked else root / name
+            path = resolved(root / name) if linked else root / name
             if is_run(path) and (not linked or path.is_relative_to(root)):
                 found.append(path)
     return list(dict.fromkeys(found))

@@ -15,6 +15,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
+from mingce.paths import expanded
+
 MAX_FILE = 256 << 20
 _BYTE_FALLBACK = 6  # length of <0xE4>
 
@@ -117,7 +119,7 @@ def tokenizer_file(model: str) -> Path | None:
 
         directory = cached()
     else:
-        directory = Path(model).expanduser()
+        directory = expanded(model)
     if directory.is_file() and directory.name.endswith(".json"):
         return directory
     if (directory / "tokenizer.json").is_file():
