@@ -18,7 +18,8 @@ TESTS = (
 )  # fmt: skip
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {  # name: the instructions it needs, the environment
     "no vectors, 1 thread": ("", {
-        "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "NUMBA_CPU_NAME": "generic", "TEST_THREADS": "1",
+        "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "NUMBA_CPU_NAME": "generic",
+        "TEST_THREADS": "1",
     }),
     "AVX2, 2 threads": ("avx2", {
         "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "NUMBA_CPU_NAME": "x86-64-v3",

@@ -1,4 +1,4 @@
-"""Shared settings of the tests: one thread, so that numbers repeat (`make test-cpus` tries two); no deadlines, because machines are shared."""
+"""Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared."""
 
 from __future__ import annotations
 
