@@ -15,7 +15,7 @@ from mingce.roles.actor import Actor
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.1}  # of one token's log-prob
 USUAL = {torch.float32: 64, torch.bfloat16: 4, torch.float16: 4}
 """Mean gap of two passes in units of the dtype's eps that is nothing but rounding. The embedded model has 6 in float32,
-0.9 in bfloat16 and 1.3 in float16 (the largest gaps: 300, 33 and 65 eps); larger models' logits are a few times larger."""
+0.9 in bfloat16 and 1.3 in float16 (the largest gaps: 300, 33 and 65 eps); larger models have somewhat more."""
 WRONG = 8
 """So many times the usual mean gap is no rounding any more."""
 
@@ -37,7 +37,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
                 "they must start from the same weights."
             )
         said.append(
-            say(config.lang, f"与参考模型的 KL 为 0（最大 {gap:.0e}）", f"KL to the reference 0 (largest {gap:.0e})")
+            say(display_lang(), f"与参考模型的 KL 为 0（最大 {gap:.0e}）", f"KL to the reference 0 (largest {gap:.0e})")
         )
     s = config.sampling
     if s.top_k == 0 and s.top_p == 1.0 and s.min_p == 0.0:
@@ -50,7 +50,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
                 f"{mean:.1g} on average); use model.dtype=float32 and report this model."
             )
         zh = f"采样端 = 训练端（最大 {gap:.0e}，平均 {mean:.0e}）"
-        said.append(say(config.lang, zh, f"sampler = trainer (largest {gap:.0e}, mean {mean:.0e})"))
+        said.append(say(display_lang(), zh, f"sampler = trainer (largest {gap:.0e}, mean {mean:.0e})"))
         said += _comment(actor.dtype, gap, mean, usual)
     first = ledger.select(ledger.micro_batches(config.micro_batch_tokens)[0]).trim()
     gap = float((actor.ratios(first)[first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
@@ -59,8 +59,8 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
             f"self-check: two forward passes of the same weights disagree (ratio off 1 by {gap:.2g}); "
             "the model is not deterministic, so PPO's ratio would mean nothing."
         )
-    said.append(say(config.lang, f"比值为 1（最大 {gap:.0e}）", f"ratio 1 (largest {gap:.0e})"))
-    return say(config.lang, "自检：" + "，".join(said), "self-check: " + ", ".join(said))
+    said.append(say(display_lang(), f"比值为 1（最大 {gap:.0e}）", f"ratio 1 (largest {gap:.0e})"))
+    return say(display_lang(), "自检：" + "，".join(said), "self-check: " + ", ".join(said))
 
 
 def _comment(dtype: torch.dtype, gap: float, mean: float, usual: float) -> list[str]:
