@@ -48,7 +48,9 @@ def main(files: list[str]) -> int:
         print(f"{name}: {' '.join(f'{key}={value}' for key, value in environment.items())}", flush=True)
         start = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", *files], env={**os.environ, **environment}, check=False
+            [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *files],
+            env={**os.environ, **environment},
+            check=False,
         )
         failed += done.returncode != 0
         print(f"{name}: {'FAILED' if done.returncode else 'passed'} in {time.monotonic() - start:.0f} s", flush=True)
