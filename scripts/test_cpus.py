@@ -18,7 +18,8 @@ TESTS = (
 )  # fmt: skip
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {  # name: the instructions it needs, the environment
     "no vectors, 1 thread": ("", {
-        "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "NUMBA_CPU_NAME": "generic", "TEST_THREADS": "1",
+        "ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "NUMBA_CPU_NAME": "generic",
+        "TEST_THREADS": "1",
     }),
     "AVX2, 2 threads": ("avx2", {
         "ATEN_CPU_CAPABILITY": "avx2", "ONEDNN_MAX_CPU_ISA": "AVX2", "NUMBA_CPU_NAME": "x86-64-v3",
@@ -47,7 +48,9 @@ def main(files: list[str]) -> int:
         print(f"{name}: {' '.join(f'{key}={value}' for key, value in environment.items())}", flush=True)
         start = time.monotonic()
         done = subprocess.run(
-            [sys.executable, "-m", "pytest", "-q", "-n", "0", *files], env={**os.environ, **environment}, check=False
+            [sys.executable, "-m", "pytest", "-q", "-n", "2", "--dist", "loadgroup", *files],
+            env={**os.environ, **environment},
+            check=False,
         )
         failed += done.returncode != 0
         print(f"{name}: {'FAILED' if done.returncode else 'passed'} in {time.monotonic() - start:.0f} s", flush=True)
