@@ -6,11 +6,14 @@ import os
 import subprocess
 import sys
 import tarfile
+import tomllib
 import venv
 import zipfile
 from pathlib import Path
 
 import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 SOURCES = Path(__file__).parents[1]
 PARTS = ("__init__.py", "py.typed", "models/tiny/model.safetensors", "view/static/index.html")
@@ -49,6 +52,21 @@ def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:
         archive.extractall(tmp_path, filter="data")
     (unpacked,) = (path for path in tmp_path.iterdir() if path.is_dir())
     assert contents(build(unpacked, "wheel", tmp_path)) == contents(wheel)
+
+
+def test_the_locked_versions_lie_in_the_ranges() -> None:
+    """`make` installs exact versions of all that the package and its tests ask for, and the package accepts them."""
+    lines = (SOURCES / "constraints.txt").read_text(encoding="utf-8").splitlines()
+    locked = {
+        canonicalize_name(name): version for name, version in (line.split("==") for line in lines if "==" in line)
+    }
+    project = tomllib.loads((SOURCES / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    extras = project["optional-dependencies"]
+    names = ("peft", "ray", "reasoning-gym", "smollm2")
+    asked = [*project["dependencies"], *(line for name in names for line in extras[name])]
+    tools = [line for line in extras["dev"] if not line.startswith("mingce")]
+    for requirement in map(Requirement, [*asked, *tools]):
+        assert requirement.specifier.contains(locked[canonicalize_name(requirement.name)]), requirement
 
 
 @pytest.mark.slow
