@@ -148,11 +148,14 @@ code that shares nothing with that trainer, and says which bug is in them, on wh
 A dump is any `.npz`, `.safetensors`, `.parquet`, `.jsonl` or `.pt` file (or a directory of them, one a rank or a step) with
 columns [rows, response tokens]. [examples/dump_from_verl.py](../examples/dump_from_verl.py) and
 [examples/dump_from_trl.py](../examples/dump_from_trl.py) are a few lines to paste into a trainer. Columns of other names:
-`--mapping FILE`. Pickles are read without executing them. What helps most, beside masks, scores, rewards, values,
+`--mapping FILE`. Pickles are read without executing them, and every file by a process of its own whose memory and time
+grow with the file's size (512 MB and 6 CPU seconds at least); `MINGCE_DUMP_LIMIT=4` allows four times as much where
+a sound dump needs it. What helps most, beside masks, scores, rewards, values,
 advantages and returns:
 
 把下面几行粘进训练代码即可：[examples/dump_from_verl.py](../examples/dump_from_verl.py)、[examples/dump_from_trl.py](../examples/dump_from_trl.py)。
-列名不同时用 `--mapping FILE`。读 pickle 时不执行其中任何代码。除掩码、得分、奖励、价值、优势、回报外，最有用的是：
+列名不同时用 `--mapping FILE`。读 pickle 时不执行其中任何代码；每个文件由单独的进程读取，内存和时间按文件大小设限（至少 512 MB、6 秒 CPU），
+正常的文件不够用时设 `MINGCE_DUMP_LIMIT=4` 放宽到四倍。除掩码、得分、奖励、价值、优势、回报外，最有用的是：
 
 - `token_ids`, `attention_mask`, `prompt_ids`, `uid`, `finish_reason`; `eos_id`, `pad_id`, `bos_id` as settings
 - `rollout_log_probs`, `old_log_probs`, `ref_log_probs`, `entropy`: temperature, truncation and alignment show in them
