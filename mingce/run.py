@@ -107,7 +107,6 @@ class Run:
                 f"'{name}' cannot be a run's name; begin with a letter or digit and use letters, digits and . + = @ _ -"
             )
         path = root / name
-        make_directory(root)
         clean_leftovers(root, older_than=_ABANDONED_AFTER)
         try:
             if path.exists():
