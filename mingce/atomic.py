@@ -92,13 +92,14 @@ def atomic_write(
 def atomic_directory(path: Path, *, replace: bool = False, needs: int = 0, hint: Hint = try_again) -> Iterator[Path]:
     """A directory to fill, which takes the name `path` when the block ends well and vanishes when it does not.
 
-    An existing `path` is a FileExistsError, unless `replace`: then the old one goes once the new one is whole.
+    An existing `path` is a FileExistsError, unless `replace`: then the old one goes once the new one is whole, and the
+    directory above it must be there.
     """
     partial = _beside(path)
     with disk_errors(path, needs=needs, hint=hint):
         try:
             shutil.rmtree(partial, ignore_errors=True)
-            partial.mkdir()
+            partial.mkdir(parents=not replace)
             yield partial
             for folder, _, files in os.walk(partial):
                 for name in files:

@@ -42,7 +42,7 @@ def take(config: Config, roles: Roles) -> dict[str, Any]:
     return {
         "settings": dict(_settings(config)),
         "data": _files(_data_paths(config)),
-        "reward": _files(_reward_paths(config)),
+        "reward": _reward_code(config),
         "model": {role: _files(_model_files(path)) for role, path in _models(config)},
         "libraries": libraries(),
         "threads": config.threads or (config.ray.cpus if config.engine == "ray" else torch.get_num_threads()),
@@ -90,9 +90,7 @@ def _differences(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[st
     was, code = then.get("reward", {}), now["reward"]
     shared = was.keys() & code.keys()  # which modules are loaded depends on who calls; an old one names a new one
     groups = [("data", then.get("data"), now["data"])]
-    groups.append(
-        ("reward", {name: was[name] for name in sorted(shared)}, {name: code[name] for name in sorted(shared)})
-    )
+    groups.append(("reward", {name: was[name] for name in shared}, {name: code[name] for name in shared}))
     groups += [(f"model {role}", then.get("model", {}).get(role), files) for role, files in now["model"].items()]
     for what, before, after in groups:
         if before is not None and list(before.values()) != list(after.values()):
@@ -139,7 +137,7 @@ def _settings(config: Config) -> Iterator[tuple[str, Any]]:
 
     for key, value in flat(as_values(config), ""):
         if not key.startswith(_FREE) and key != "threads" and (config.engine == "ray" or not key.startswith("ray.")):
-            yield key, value
+            yield key, split_spec(value)[1] if key == "reward.function" and value else value
     if config.actor.schedule != "constant" or config.critic.schedule != "constant":
         yield "steps (the learning rate follows them)", config.steps
 
@@ -150,14 +148,14 @@ def _data_paths(config: Config) -> list[Path]:
     return [path for text in named if text and (path := Path(text).expanduser()).exists()]
 
 
-def _reward_paths(config: Config) -> list[Path]:
-    """The reward function's file and the modules beside it that it has loaded."""
+def _reward_code(config: Config) -> dict[str, str]:
+    """The reward function's file, and by name the modules beside it that it has loaded."""
     if config.reward.function is None:
-        return []
+        return {}
     file = split_spec(config.reward.function)[0].expanduser().resolve()
     loaded = {getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name != "__main__"}
     beside = {Path(name).resolve() for name in loaded if name and Path(name).parent.resolve() == file.parent}
-    return [file, *sorted(beside - {file})]
+    return {"function": of_file(file)} | _files(sorted(beside - {file}))
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:

@@ -120,7 +120,6 @@ class Run:
             name = next(new for new in iter(_new_name, "") if not (root / new).exists())
         check_name(name)
         path = root / name
-        make_directory(root)
         clean_leftovers(root, older_than=_ABANDONED_AFTER)
         try:
             if path.exists():

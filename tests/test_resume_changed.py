@@ -106,7 +106,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "micro batch": (lambda root: edit_config(root, micro_batch_tokens=64), "setting micro_batch_tokens"),
     "threads": (lambda root: edit_config(root, threads=2), "threads: 1 → 2"),
     "data": (edit_file("data.jsonl", "7+1=", "8+1="), "data data.jsonl"),
-    "reward code": (edit_file("reward.py", "% 3", "% 2"), "reward reward.py"),
+    "reward code": (edit_file("reward.py", "% 3", "% 2"), "reward function: "),
     "a line lost": (cut_line, "metrics.jsonl up to step 3 is not what it was"),
     "a number edited": (edit_file("run/metrics.jsonl", '"step": 1', '"step": 1 '), "metrics.jsonl up to step 3"),
     "torch": (edit_manifest(libraries={"torch": "1.0"}), "library torch: 1.0 → "),

@@ -90,6 +90,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
                     ledger, measured = trainer.step(step)
                     run.ledger.write(step, ledger)
                 trainer.save(STEPS, None)
+                trainer.saver.wait()
                 seconds = time.perf_counter() - begin
             same, count = _reads_back(roles, run.path)
         except Exception as error:
