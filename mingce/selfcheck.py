@@ -24,7 +24,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
     """KL to the reference is 0, old = rollout log-probs, ratio is 1; one line that says so, or an error."""
     limit = TOLERANCE.get(actor.dtype, 1e-3)
     mask, old = ledger.mask, ledger["old_log_probs"]
-    said, lang = [], display_lang()
+    said = []
 
     def largest(gap: torch.Tensor) -> float:
         return float(gap[mask].abs().max()) if bool(mask.any()) else 0.0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -172,3 +173,71 @@ def test_a_killed_driver_leaves_nothing_and_its_run_can_be_resumed(tmp_path: Pat
     assert mingce("resume", str(tmp_path / "killed" / "run")).returncode == 0
     assert mingce("train", *settings, f"root={tmp_path / 'whole'}").returncode == 0
     same_files(*(Run.open(tmp_path / name / "run", readonly=True) for name in ("whole", "killed")))
+
+
+def begun(root: Path, *settings: str) -> subprocess.Popen[str]:
+    """A driver in the midst of its run."""
+    command = [sys.executable, "-m", "mingce.cli", "train", *SETTINGS, "steps=1000", *settings, f"root={root}"]
+    running = subprocess.Popen(
+        command, env=ENVIRONMENT | {"MINGCE_LANG": "en"}, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True
+    )
+    metrics = root / "run" / "metrics.jsonl"
+    while not metrics.exists() or metrics.read_bytes().count(b"\n") < 3:
+        assert running.poll() is None, running.communicate()
+        time.sleep(0.05)
+    return running
+
+
+def descendants(process: int) -> dict[int, str]:
+    """The processes that it and they have started, with their names."""
+    parents, names = {}, {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdigit():
+            with contextlib.suppress(OSError):
+                name, _, rest = (entry / "stat").read_text().rpartition(")")
+                if rest.split()[0] != "Z":
+                    parents[int(entry.name)], names[int(entry.name)] = int(rest.split()[1]), name.partition("(")[2]
+    below, more = set(), {process}
+    while more:
+        below |= more
+        more = {pid for pid, parent in parents.items() if parent in below} - below
+    return {pid: names[pid] for pid in below - {process}}
+
+
+def left_of(processes: dict[int, str], seconds: float) -> dict[int, str]:
+    """Those that are still there after so many seconds at most."""
+    until = time.monotonic() + seconds
+    while True:
+        left = {}
+        for pid, name in processes.items():
+            with contextlib.suppress(OSError):
+                if Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] != "Z":
+                    left[pid] = name
+        if not left or time.monotonic() > until:
+            return left
+        time.sleep(0.1)
+
+
+def test_a_killed_driver_takes_its_whole_cluster_along(tmp_path: Path) -> None:
+    running = begun(tmp_path)
+    below = descendants(running.pid)
+    assert any("raylet" in name for name in below.values()), below
+    assert any("ray::Dashb" in name for name in below.values()), below
+    running.kill()
+    running.communicate()
+    assert left_of(below, 15.0) == {}
+
+
+@pytest.mark.parametrize("victim", ["ray::Dashb", "raylet"])
+def test_a_cluster_that_dies_under_its_driver_is_one_sentence(tmp_path: Path, victim: str) -> None:
+    running = begun(tmp_path, "keep.checkpoint_every=1")
+    below = descendants(running.pid)
+    os.kill(next(pid for pid, name in below.items() if victim in name), signal.SIGKILL)
+    _, said = running.communicate(timeout=120)
+    assert running.returncode in (1, 2), said
+    assert "the Ray cluster of this run ended under it" in said
+    assert "Traceback" not in said
+    assert left_of(below, 15.0) == {}
+    steps = Run.open(tmp_path / "run", readonly=True).checkpoint_steps()[-1] + 1
+    done = mingce("resume", str(tmp_path / "run"), f"steps={steps}")
+    assert done.returncode == 0, done.stderr

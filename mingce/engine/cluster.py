@@ -5,6 +5,7 @@ A cluster of its own listens on the loopback interface only and takes Ray's toke
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import logging
 import os
@@ -12,12 +13,14 @@ import secrets
 import socket
 import subprocess
 import sys
+import time
 import warnings
 from pathlib import Path
 from typing import Any
 
 from mingce.config import RayConfig
 from mingce.errors import ClusterError
+from mingce.lang import display_lang, say
 
 PATIENCE = 45.0
 """Seconds to wait for processes to be placed before saying that the cluster is too busy."""
@@ -35,7 +38,11 @@ _ON_LOOPBACK = {
     "RAY_USAGE_STATS_ENABLED": "0",
     "RAY_enable_worker_prestart": "0",
     "RAY_prestart_worker_first_driver": "0",
+    "RAY_enable_pipe_based_agent_to_parent_health_check": "1",  # agents end with their raylet, not minutes later
 }
+MARK = "MINGCE_CLUSTER"
+DYING = 5.0
+"""Seconds that a raylet may take to end after its ranks were told that it does."""
 
 
 class Cluster:
@@ -44,6 +51,7 @@ class Cluster:
     def __init__(self, config: RayConfig, processes: int):
         """`processes` is how many a run will have, each of `ray.cpus` cores."""
         self.ours = False
+        self._guardian: subprocess.Popen[str] | None = None
         address = config.address if config.address == "local" else _found(config.address)
         if address == "local" or address.startswith(("127.0.0.1:", "localhost:")):
             _listen_on_loopback_only()
@@ -54,10 +62,7 @@ class Cluster:
             warnings.simplefilter("ignore")
             if address == "local":
                 _private_token()
-                ray.init(
-                    address, num_cpus=processes * config.cpus, include_dashboard=False, _node_ip_address="127.0.0.1",
-                    **_QUIET,
-                )  # fmt: skip
+                self._start(address, processes * config.cpus)
             else:
                 _join(address)
         self.ours = True
@@ -72,10 +77,80 @@ class Cluster:
                     f"{processes * each}; lower ray.ranks or ray.cpus, or add nodes with `ray start --address`."
                 )
 
+    def _start(self, address: str, cpus: int) -> None:
+        """A cluster of this run's own, with a guardian that ends its processes when this one is gone."""
+        mark = secrets.token_hex(8)
+        self._guardian = subprocess.Popen(
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), mark, f"mingce: {_ended()}"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            start_new_session=True,
+            text=True,
+        )
+        os.environ[MARK] = mark  # for what Ray starts now, and for nothing else
+        try:
+            ray_package().init(
+                address, num_cpus=cpus, include_dashboard=False, _node_ip_address="127.0.0.1", **_QUIET
+            )  # fmt: skip
+        finally:
+            del os.environ[MARK]
+        if (raylet := _raylet()) is not None:
+            self._tell(f"raylet {raylet.pid}")
+
+    def _tell(self, line: str) -> None:
+        assert self._guardian is not None
+        assert self._guardian.stdin is not None
+        with contextlib.suppress(OSError):  # somebody killed it
+            self._guardian.stdin.write(f"{line}\n")
+            self._guardian.stdin.flush()
+
     def close(self) -> None:
         if self.ours:
+            if self._guardian is not None:
+                self._tell("bye")
             ray_package().shutdown()
             self.ours = False
+        if self._guardian is not None:
+            with contextlib.suppress(OSError):
+                self._guardian.communicate()
+            self._guardian = None
+
+
+def lost(error: Exception | None = None) -> bool:
+    """Whether the raylet that this process started is dead, so that another call of Ray would end this process too.
+
+    `error` is what a rank's loss looked like: Ray says that the owner died, this process, when the raylet is about to.
+    """
+    raylet = _raylet()
+    if raylet is None:
+        return False
+    until = time.monotonic() + (DYING if error is not None and "owner has died" in str(error) else 0.0)
+    while raylet.poll() is None and time.monotonic() < until:
+        time.sleep(0.05)
+    return raylet.poll() is not None
+
+
+def expect_cluster(error: Exception | None = None) -> None:
+    """A ClusterError if the run's own cluster has ended."""
+    if lost(error):
+        raise ClusterError(_ended()) from error
+
+
+def _ended() -> str:
+    zh = "这次运行自己的 Ray 集群中途没了（raylet 进程已退出，可能是被杀或内存不足）；用 mingce resume 从上一个存档继续"
+    en = (
+        "the Ray cluster of this run ended under it (its raylet is gone: killed, or out of memory); go on from the "
+        "last checkpoint with mingce resume"
+    )
+    return say(display_lang(), zh, en)
+
+
+def _raylet() -> subprocess.Popen[bytes] | None:
+    """The raylet that this process started, where it started one and Ray lets it be known."""
+    node = getattr(getattr(sys.modules.get("ray"), "_private", None), "worker", None)
+    processes = getattr(getattr(node, "_global_node", None), "all_processes", {})
+    found = processes.get("raylet") if isinstance(processes, dict) else None
+    return found[0].process if found else None
 
 
 def ray_package() -> Any:

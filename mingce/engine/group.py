@@ -8,11 +8,14 @@ from typing import Any
 
 import mingce.errors
 from mingce.config import Config, as_values
-from mingce.engine.cluster import PATIENCE, ray_package
+from mingce.engine.cluster import PATIENCE, expect_cluster, lost, ray_package
 from mingce.engine.rank import Facts, Mistake, Rank
 from mingce.engine.shares import Place
 from mingce.errors import ClusterError, MingceError, RankFault
 from mingce.lang import display_lang
+
+LOOK = 2.0
+"""Seconds between looks at whether the cluster is still there."""
 
 
 class Group:
@@ -32,6 +35,7 @@ class Group:
 
     def start(self) -> None:
         """Places the processes and has them load their roles."""
+        expect_cluster()
         ray = ray_package()
         each = {"CPU": float(self.config.ray.cpus)} | ({"GPU": float(self.gpus)} if self.gpus else {})
         self.placement = ray.util.placement_group([each] * self.ranks, strategy="PACK")
@@ -75,6 +79,7 @@ class Group:
         A rank that dies, fails or does not answer in time is a RankFault, and the end of all ranks of the group: those
         that wait for it would wait for ever.
         """
+        expect_cluster()
         ray = ray_package()
         asked = {
             actor.run.remote(method, *own): rank
@@ -84,8 +89,10 @@ class Group:
         seconds = self.config.ray.timeout
         waiting, until = list(asked), time.monotonic() + seconds
         while waiting:
-            done, waiting = ray.wait(waiting, timeout=max(until - time.monotonic(), 0.0))
+            done, waiting = ray.wait(waiting, timeout=min(max(until - time.monotonic(), 0.0), LOOK))
             if not done:
+                expect_cluster()
+            if not done and time.monotonic() >= until:
                 late = ", ".join(self._who(asked[ref]) for ref in waiting)
                 self.kill()
                 raise RankFault(f"{late} did not finish {method} within {seconds:g} s (ray.timeout)")
@@ -98,6 +105,7 @@ class Group:
         try:
             answer = ray.get(ref)
         except ray.exceptions.RayError as error:
+            expect_cluster(error)
             who = self._who(rank)
             self.kill()
             raise RankFault(f"{who} was lost in {method}: {_reason(error)}") from error
@@ -112,6 +120,8 @@ class Group:
 
     def kill(self) -> None:
         """Ends every process of the group, whatever it is doing."""
+        if lost():
+            return  # they end with their cluster
         ray = ray_package()
         for actor in self.actors:
             ray.kill(actor)

@@ -16,7 +16,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config
-from mingce.engine.cluster import Cluster, ray_package
+from mingce.engine.cluster import Cluster, expect_cluster, ray_package
 from mingce.engine.group import Group
 from mingce.engine.local import Roles, fitting_prompts, needs_reference, task_of
 from mingce.engine.rank import Facts
@@ -131,6 +131,7 @@ def _gpus(config: Config, processes: int) -> int:
 
 def _share(ledger: Ledger) -> Any:
     """The ledger in the object store, where ranks of a node read it without a copy."""
+    expect_cluster()
     return ray_package().put(ledger)
 
 
