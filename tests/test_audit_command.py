@@ -126,7 +126,7 @@ def test_the_report_can_be_written_to_a_file(dumps: Path, tmp_path: Path) -> Non
     assert (tmp_path / "a.md").read_text(encoding="utf-8").startswith("# BUG: ")
     mingce(dumps / "sign.npz", "--out", tmp_path / "a.json")
     assert json.loads((tmp_path / "a.json").read_text(encoding="utf-8"))["exit_code"] == 1
-    _, said = mingce(dumps / "clean.npz", "--markdown")
+    _, said = mingce(dumps / "clean.npz", "--markdown", "--lang", "zh")
     assert said.startswith("# 干净：")
 
 
@@ -268,7 +268,7 @@ def test_someone_who_waits_at_a_terminal_is_told_and_a_pipe_is_not(monkeypatch: 
 
     monkeypatch.setattr(command, "PATIENCE", 0.0)
     for terminal in (True, False):
-        monkeypatch.setattr(command, "Console", console(terminal))
+        monkeypatch.setattr(command, "make_console", console(terminal))
         with command.waiting("reading") as tell:
             tell("step 3  K5 gae")
             for _ in range(1000):
