@@ -11,7 +11,6 @@ from pathlib import Path
 from rich.console import Console
 from rich.table import Table
 
-from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
 from mingce.engine.local import Roles, build_roles, parameter_count
@@ -19,6 +18,7 @@ from mingce.errors import RankFault, RunError
 from mingce.lang import say
 from mingce.run import Run
 from mingce.sinks import check_sinks, open_sinks
+from mingce.specs import find_estimator
 from mingce.trainer import Trainer
 from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
@@ -181,10 +181,11 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
                 True,
             )
         )
-    if config.estimator == "dr_grpo" and config.actor.loss_agg_mode != "seq-mean-token-sum-norm":
+    wanted = find_estimator(config.estimator).aggregation
+    if wanted is not None and config.actor.loss_agg_mode != wanted:
         zh, en = (
-            "dr_grpo 应配 actor.loss_agg_mode=seq-mean-token-sum-norm",
-            "dr_grpo goes with actor.loss_agg_mode=seq-mean-token-sum-norm",
+            f"{config.estimator} 应配 actor.loss_agg_mode={wanted}",
+            f"{config.estimator} goes with actor.loss_agg_mode={wanted}",
         )
         said.append((say(lang, zh, en), True))
     return said
@@ -202,7 +203,7 @@ def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
         ("micro-batches", f"at most {micro} a minibatch (≤ {config.micro_batch_tokens} tokens, rows ≤ {tokens})"),
         ("actor updates", f"{config.actor.epochs * minibatches} a step ({config.actor.epochs} epochs)"),
     ]
-    if needs_critic(config.estimator):
+    if find_estimator(config.estimator).needs_critic:
         critic = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
         lines.append(("critic updates", f"{critic} a step ({config.critic.epochs} epochs)"))
     return lines

@@ -13,7 +13,6 @@ import torch
 from torch import Tensor, nn
 
 from mingce import checkpoints
-from mingce.algorithms.advantage import needs_critic
 from mingce.checkpoints import Checkpoint
 from mingce.commands.targets import Step, find_run
 from mingce.config import Config, read_config
@@ -22,6 +21,7 @@ from mingce.errors import RunError
 from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.run import Run
+from mingce.specs import find_estimator
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ def open_policy(
     if found is None:
         return Opened(str(where), config, actor, None, 0, run)
     _take_weights(actor.model, found, "actor")
-    wanted = critic and needs_critic(config.estimator) and "critic" in found.tensors
+    wanted = critic and find_estimator(config.estimator).needs_critic and "critic" in found.tensors
     return Opened(str(where), config, actor, _critic(config, actor, found) if wanted else None, found.step, run)
 
 

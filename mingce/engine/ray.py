@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mingce.algorithms.advantage import needs_critic
 from mingce.checkpoints import Stored
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, ray_package
@@ -31,6 +30,7 @@ from mingce.roles.critic import Critic
 from mingce.roles.learner import Learner
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Reward
+from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
 
 LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
@@ -79,7 +79,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)
     wanted = {"actor": r.ranks, "reward": r.reward_ranks}
-    if needs_critic(config.estimator):
+    if find_estimator(config.estimator).needs_critic:
         wanted["critic"] = r.critic_ranks
     if needs_reference(config):
         wanted["reference"] = r.reference_ranks

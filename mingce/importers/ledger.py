@@ -28,7 +28,6 @@ _SETTINGS = {
     "sampling.temperature": "temperature", "sampling.top_p": "top_p", "sampling.top_k": "top_k",
     "actor.epochs": "ppo_epochs", "samples_per_prompt": "group_size", "sampling.max_new_tokens": "max_response_length",
 }  # fmt: skip
-_LAMBDAS = {"td0": 0.0, "monte_carlo": 1.0}
 _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
 
 
