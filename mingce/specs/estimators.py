@@ -308,24 +308,43 @@ def attention(rewards: Column, response_mask: MaskColumn, attention_weights: Col
 _GROUP = ("rewards", "response_mask", "group")
 
 
+class Members(NamedTuple):
+    """The total rewards and lengths of a prompt's samples, and the totals' standard deviation with Bessel's n − 1."""
+
+    totals: list[float]
+    lengths: list[int]
+    std: float
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.totals) / len(self.totals)
+
+
+def _members(rewards: Column, mask: MaskColumn, rows: Sequence[int]) -> Members:
+    """Of the rows that chose a token; a spread of mere rounding noise counts as none."""
+    slots = {b: chosen(mask[b]) for b in rows if any(mask[b])}
+    totals = [math.fsum(rewards[b][t] for t in row) for b, row in slots.items()]
+    members = Members(totals, [len(row) for row in slots.values()], 0.0)
+    if len(totals) < 2:
+        return members
+    variance = math.fsum((x - members.mean) ** 2 for x in totals) / (len(totals) - 1)
+    noise = FLOAT32_EPS * math.fsum(abs(x) for x in totals) / len(totals)
+    return members._replace(std=math.sqrt(variance)) if variance > noise**2 else members
+
+
 def _against_group(
-    rewards: Column,
-    mask: MaskColumn,
-    group: Sequence[Hashable],
-    advantage: Callable[[float, list[float], float], float],
+    rewards: Column, mask: MaskColumn, group: Sequence[Hashable], advantage: Callable[[float, Members], float]
 ) -> Matrix:
-    """advantage(own total, the group's totals, their std) on every chosen token of a row."""
+    """advantage(own total, its group) on every chosen token; 0 in a group of one and where all got the same."""
     advantages = zeros(mask)
-    totals = [math.fsum(rewards[b][t] for t in chosen(row)) for b, row in enumerate(mask)]
-    for b, row in enumerate(mask):
-        members = [totals[i] for i in range(len(mask)) if group[i] == group[b] and any(mask[i])]
-        if len(members) < 2:
-            continue
-        mean = math.fsum(members) / len(members)
-        variance = math.fsum((x - mean) ** 2 for x in members) / (len(members) - 1)
-        noise = FLOAT32_EPS * math.fsum(abs(x) for x in members) / len(members)
-        for t in chosen(row):
-            advantages[b][t] = advantage(totals[b], members, math.sqrt(variance)) if variance > noise**2 else 0.0
+    for name in dict.fromkeys(group):
+        rows = [b for b in range(len(mask)) if group[b] == name]
+        members = _members(rewards, mask, rows)
+        for b in rows if members.std > 0 else []:
+            slots = chosen(mask[b])
+            own = math.fsum(rewards[b][t] for t in slots)
+            for t in slots:
+                advantages[b][t] = advantage(own, members)
     return advantages
 
 
@@ -339,10 +358,7 @@ def _against_group(
     whitens=False,
 )
 def grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable], epsilon: float = 1e-6) -> Matrix:
-    def advantage(own: float, totals: list[float], std: float) -> float:
-        return (own - sum(totals) / len(totals)) / (std + epsilon)
-
-    return _against_group(rewards, response_mask, group, advantage)
+    return _against_group(rewards, response_mask, group, lambda own, all_: (own - all_.mean) / (all_.std + epsilon))
 
 
 @define(
@@ -356,7 +372,7 @@ def grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable], 
     aggregation="seq-mean-token-sum-norm",
 )
 def dr_grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
-    return _against_group(rewards, response_mask, group, lambda own, totals, std: own - sum(totals) / len(totals))
+    return _against_group(rewards, response_mask, group, lambda own, all_: own - all_.mean)
 
 
 @define(
@@ -369,8 +385,8 @@ def dr_grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable
     whitens=False,
 )
 def rloo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
-    def advantage(own: float, totals: list[float], std: float) -> float:
-        return own - (sum(totals) - own) / (len(totals) - 1)
+    def advantage(own: float, all_: Members) -> float:
+        return own - (math.fsum(all_.totals) - own) / (len(all_.totals) - 1)
 
     return _against_group(rewards, response_mask, group, advantage)
 
