@@ -18,7 +18,7 @@ from mingce.errors import RankFault, RunError
 from mingce.lang import say
 from mingce.run import Run
 from mingce.sinks import check_sinks, open_sinks
-from mingce.specs import find_estimator
+from mingce.specs import find_estimator, find_policy_loss
 from mingce.trainer import Trainer
 from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
@@ -181,13 +181,10 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
                 True,
             )
         )
-    wanted = find_estimator(config.estimator).aggregation
-    if wanted is not None and config.actor.loss_agg_mode != wanted:
-        zh, en = (
-            f"{config.estimator} 应配 actor.loss_agg_mode={wanted}",
-            f"{config.estimator} goes with actor.loss_agg_mode={wanted}",
-        )
-        said.append((say(lang, zh, en), True))
+    for spec in (find_estimator(config.estimator), find_policy_loss(config.actor.loss)):
+        if spec.aggregation not in (None, config.actor.loss_agg_mode):
+            setting = f"actor.loss_agg_mode={spec.aggregation}"
+            said.append((say(lang, f"{spec.name} 应配 {setting}", f"{spec.name} goes with {setting}"), True))
     return said
 
 

@@ -205,6 +205,21 @@ def test_nothing_chosen_is_a_loss_of_zero_with_a_gradient_of_zero() -> None:
         assert agg_loss(torch.zeros(2, 0), torch.zeros(2, 0), mode) == 0
 
 
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+@given(batch=batches(), low=st.floats(0.05, 0.5), high=st.floats(0.05, 0.5), mode=modes)
+def test_every_policy_loss_equals_its_definition(name: str, batch: Batch, low: float, high: float, mode: str) -> None:
+    spec, (old, new, advantages) = POLICY_LOSSES[name], columns(batch)
+    settings = {"clip_low": low, "clip_high": high, "dual_clip": 3.0}
+    got = policy_loss(spec, old, new, advantages, batch.mask, settings, mode)
+    rows = zip(old.tolist(), new.tolist(), advantages.tolist(), batch.mask.tolist(), strict=True)
+    terms = [spec.terms(*row, settings) for row in rows]
+    scale = float((advantages * batch.mask).abs().max()) * 10 if batch.mask.any() else 1.0
+    same(got.columns["policy_loss"], per_token(batch, lambda b, t: terms[b][t].loss), scale)
+    same(got.columns["ratio"], per_token(batch, lambda b, t: terms[b][t].ratio), 10.0)
+    twin = reference.agg_loss(per_token(batch, lambda b, t: terms[b][t].loss), batch.mask.tolist(), mode)
+    assert got.loss.item() == pytest.approx(twin, abs=1e-4 * scale)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [

@@ -164,6 +164,7 @@ class _Groups(NamedTuple):
     size: Tensor  # [B] rows in the group
     mean: Tensor  # [B]
     std: Tensor  # [B] with Bessel's correction; 0 for a group of one and for mere rounding noise
+    weighted_mean: Tensor  # [B] weighted by the rows' lengths
 
 
 def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Groups:
@@ -184,7 +185,9 @@ def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Gr
     mean = per_group(total * weight) / size.clamp(min=1)
     variance = per_group((total - mean).square() * weight) / (size - 1).clamp(min=1)
     noise = (torch.finfo(torch.float32).eps * per_group(total.abs() * weight) / size.clamp(min=1)).square()
-    return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt())
+    length = mask.sum(dim=1).double()
+    weighted = per_group(total * length) / per_group(length).clamp(min=1)
+    return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt(), weighted)
 
 
 def _spread(row_advantages: Tensor, rewards: Tensor, mask: Tensor) -> Credit:
@@ -218,6 +221,15 @@ def rloo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) 
     g = _groups(rewards, mask, group)
     others = (g.total - g.mean) * g.size / (g.size - 1).clamp(min=1)
     return _spread(torch.where(g.std > 0, others, 0.0), rewards, mask)
+
+
+@torch.no_grad()
+def opo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
+    """total − the group's mean weighted by length, the baseline of least variance; a group of one gets 0."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    g = _groups(rewards, mask, group)
+    return _spread(torch.where(g.std > 0, g.total - g.weighted_mean, 0.0), rewards, mask)
 
 
 @torch.no_grad()

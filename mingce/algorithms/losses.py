@@ -16,7 +16,7 @@ from mingce.algorithms.checks import as_mask, at_least, same_shape
 from mingce.algorithms.kl import kl_penalty as token_kl
 from mingce.algorithms.masking import keep
 from mingce.errors import SettingError, UnknownNameError
-from mingce.specs.losses import AGGREGATIONS, MAX_LOG_RATIO, POLICY_LOSSES, PolicyLoss
+from mingce.specs.losses import AGGREGATIONS, MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO, POLICY_LOSSES, PolicyLoss
 
 
 class Loss(NamedTuple):
@@ -120,6 +120,42 @@ def cpi(old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, response_mas
     same_shape(mask, advantages=advantages)
     ratio = policy_ratio(old_log_prob, log_prob, mask)
     return Terms(-keep(advantages, mask) * ratio, ratio)
+
+
+def gspo(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> Terms:
+    """PPO's clip on the ratio of the whole response, exp of the mean log-ratio; each token's gradient is its own."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    new, old = keep(log_prob, mask), keep(old_log_prob, mask)
+    mean = (new - old).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    ratio = (new - new.detach() + mean.detach()).clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
+    advantages = keep(advantages, mask)
+    plain, limited = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    tokens = policy_ratio(old_log_prob.detach(), log_prob.detach(), mask)
+    return Terms(torch.maximum(plain, limited), tokens, {"clipped": (limited > plain) & mask})
+
+
+def cispo(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> Terms:
+    """−sg[clip(ρ)]·Â·log π: a clipped token keeps its gradient, with a limited weight."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob.detach(), log_prob.detach(), mask)
+    weight = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return Terms(-weight * keep(advantages, mask) * keep(log_prob, mask), ratio, {"clipped": (weight != ratio) & mask})
 
 
 def policy_loss(

@@ -10,13 +10,11 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 from mingce.algorithms import reference
-from mingce.columns import TOKEN_COLUMNS
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
-from mingce.specs import ESTIMATORS, POLICY_LOSSES
+from mingce.explain.recomputed import filled, recompute
 
 TOLERANCE = 2e-5
 SMALL = 0.0005
@@ -140,7 +138,7 @@ def token_values(rollout: Mapping[str, Any], t: int) -> tuple[Values, dict[str, 
             values["whitened"] = (raw - whitening["mean"]) / spread if whitening["variance"] > 0 else 0.0
     used = recorded.get("whitened_advantages")
     values["used"] = recorded.get("advantages") if used is None else used
-    _losses(values, settings)
+    _losses(values, rollout, t)
     for name, column in RESULTS.values():
         _settle(values, name, recorded.get(column))
     return values, recorded
@@ -179,12 +177,12 @@ def _kl_and_reward(values: Values, settings: Mapping[str, Any]) -> None:
 def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int | None) -> None:
     """δ, A, R and what they are made of, by the estimator's definition over the whole row or group."""
     columns, settings = rollout["columns"], rollout["settings"]
-    gamma, lam, critic = settings.get("gamma"), settings.get("lam"), _filled(columns.get("values"))
-    credit = _credit_of(rollout)
-    if credit is None:
+    gamma, lam, critic = settings.get("gamma"), settings.get("lam"), filled(columns.get("values"))
+    credit = recompute(rollout)
+    if "rewards" not in columns:
         return
     slots = reference.chosen(columns["response_mask"])
-    rewards = _filled(columns["rewards"]) or []
+    rewards = filled(columns["rewards"]) or []
     values["own"] = values["total"] = math.fsum(rewards[s] for s in slots)
     if gamma is not None and lam is not None:
         values["gamma_lam"] = gamma * lam
@@ -198,97 +196,21 @@ def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int |
     values["advantage"] = credit.advantages[t]
     values["next_advantage"] = 0.0 if following is None else credit.advantages[following]
     values["return"] = None if credit.returns is None else credit.returns[t]
+    values["baseline"] = values["own"] - credit.advantages[t]
     values["share"] = credit.advantages[t] / values["own"] if values["own"] else 1.0 / len(slots)
     values |= credit.group
 
 
-@dataclass(frozen=True)
-class RowCredit:
-    """What the estimator's definition says of one row, and the statistics of its group."""
-
-    advantages: list[float] | None = None
-    deltas: list[float] | None = None
-    returns: list[float] | None = None
-    group: dict[str, float] = field(default_factory=dict)
-
-
-_last_row: tuple[Any, Any, Any, RowCredit | None] | None = None
-
-
-def _credit_of(rollout: Mapping[str, Any]) -> RowCredit | None:
-    """The row's credit; the last row's is kept, for its tokens are asked for in turn."""
-    global _last_row
-    key = rollout["columns"], rollout["settings"], rollout.get("bootstrap")
-    if _last_row is None or _last_row[0] is not key[0] or _last_row[1] is not key[1] or _last_row[2] != key[2]:
-        _last_row = *key, _compute_credit(rollout)
-    return _last_row[3]
-
-
-def _compute_credit(rollout: Mapping[str, Any]) -> RowCredit | None:
-    columns, settings = rollout["columns"], rollout["settings"]
-    after = [float(rollout.get("bootstrap") or 0.0)]
-    row: dict[str, list[Any]] = {name: [_filled(column)] for name, column in columns.items()}
-    if "rewards" not in row:
-        return None
-    deltas = None
-    if "values" in row and settings.get("gamma") is not None:
-        deltas = reference.td0(
-            row["rewards"], row["values"], [columns["response_mask"]], settings["gamma"], after
-        ).deltas[0]
-    spec = ESTIMATORS.get(settings.get("estimator") or "")
-    if spec is None or any(settings.get(name) is None for name in spec.settings):
-        return RowCredit(deltas=deltas)
-    own, group = 0, {}
-    if spec.grouped:
-        siblings = _siblings(rollout)
-        if siblings is None:
-            return RowCredit(deltas=deltas)
-        row, own = siblings
-        group = _group_statistics(row, own)
-    if any(name not in row for name in spec.inputs):
-        return RowCredit(deltas=deltas)
-    credit = spec.estimate(row, settings, after)
-    return RowCredit(credit.advantages[own], deltas, None if credit.returns is None else credit.returns[own], group)
-
-
-def _siblings(rollout: Mapping[str, Any]) -> tuple[dict[str, list[Any]], int] | None:
-    """The columns of the samples of the same prompt and this one's place; None where some were left out."""
-    siblings = rollout.get("siblings") or []
-    own = next((b for b, sibling in enumerate(siblings) if sibling["row"] == rollout["row"]), None)
-    if own is None or rollout.get("siblings_left_out") or any(one.get("rewards") is None for one in siblings):
-        return None
-    names = [name for name in TOKEN_COLUMNS if all(one.get(name) is not None for one in siblings)]
-    rows: dict[str, list[Any]] = {name: [_filled(one[name]) for one in siblings] for name in names}
-    return rows | {"group": [0] * len(siblings)}, own
-
-
-def _group_statistics(rows: Mapping[str, list[Any]], own: int) -> dict[str, float]:
-    pairs = zip(rows["rewards"], rows["response_mask"], strict=True)
-    totals = [math.fsum(r for r, m in zip(row, mask, strict=True) if m) for row, mask in pairs]
-    mean = math.fsum(totals) / len(totals)
-    if len(totals) < 2:
-        return {"group_size": len(totals), "group_mean": mean}
-    squares = math.fsum((total - mean) ** 2 for total in totals)
-    return {
-        "group_size": len(totals),
-        "group_mean": mean,
-        "group_std": math.sqrt(squares / (len(totals) - 1)),
-        "others_mean": (math.fsum(totals) - totals[own]) / (len(totals) - 1),
-    }
-
-
-def _losses(values: Values, settings: Mapping[str, Any]) -> None:
+def _losses(values: Values, rollout: Mapping[str, Any], t: int) -> None:
     old, new, used = values["old_log_prob"], values["new_log_prob"], values["used"]
     low, high = values["clip_low"], values["clip_high"]
     if old is not None and new is not None:
         values["log_ratio"] = new - old
         values["ratio"] = reference.policy_term(old, new, 0.0).ratio
-        spec = POLICY_LOSSES.get(settings.get("policy_loss") or "ppo")
-        known = spec is not None and all(
-            settings.get(name) is not None for name in spec.settings if name != "dual_clip"
-        )
-        if spec is not None and known and used is not None:
-            values["policy_loss"] = spec.terms([old], [new], [used], [1], settings)[0].loss
+        row = recompute(rollout)
+        values["sequence_ratio"] = row.sequence_ratio
+        if used is not None and row.losses is not None:
+            values["policy_loss"] = row.losses[t].loss
         if used is not None and low is not None and high is not None:
             values["low_bound"], values["high_bound"] = 1 - low, 1 + high
             values["clipped_ratio"] = min(max(values["ratio"], 1 - low), 1 + high)
@@ -313,10 +235,6 @@ def _settle(values: Values, name: str, recorded: float | None) -> None:
     agrees = abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))
     values[f"agrees_{name}"] = agrees
     values[name] = recorded if agrees else computed
-
-
-def _filled(column: Sequence[float | None] | None) -> list[float] | None:
-    return None if column is None else [0.0 if x is None else x for x in column]
 
 
 def _at(columns: Mapping[str, Any], name: str, t: int) -> float | None:

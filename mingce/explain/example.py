@@ -158,7 +158,9 @@ def completed(rollout: Rollout) -> Rollout:
         losses = spec.terms(old, new, advantages, mask, settings)
         parts = {"ratio": "ratio", "policy_loss": "loss"}
         if spec.clips:
-            parts |= {"clipped": "clipped", "dual_clipped": "dual_clipped"}
+            parts["clipped"] = "clipped"
+        if "dual_clip" in spec.settings:
+            parts["dual_clipped"] = "dual_clipped"
         for name, part in parts.items():
             columns[name] = [getattr(losses[t], part) if t in losses else None for t in range(len(mask))]
     if columns["new_values"] is not None and "returns" in columns:

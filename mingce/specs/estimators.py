@@ -391,6 +391,23 @@ def rloo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) 
     return _against_group(rewards, response_mask, group, advantage)
 
 
+@define(
+    kind="group",
+    zh="最优基线：减组内按长度加权的均值",
+    en="the optimal baseline: less the group's mean, weighted by length",
+    formula="A_t = R − Σ_j n_j·R_j / Σ_j n_j",
+    numbers="A_{t} = {own} − {baseline} = {advantage}",
+    inputs=_GROUP,
+    whitens=False,
+)
+def opo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
+    def advantage(own: float, all_: Members) -> float:
+        weighted = math.fsum(n * total for n, total in zip(all_.lengths, all_.totals, strict=True))
+        return own - weighted / sum(all_.lengths)
+
+    return _against_group(rewards, response_mask, group, advantage)
+
+
 # ── what is still to come ──────────────────────────────────────────────────────────────────────────────────────────
 
 

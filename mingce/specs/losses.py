@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 from mingce.errors import UnknownNameError
 from mingce.specs.rows import Column, MaskColumn, Row, chosen
 
-MAX_LOG_RATIO = 20.0
+MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO = 20.0, 10.0
+"""Where exponents are held, of a token's ratio and of a whole response's."""
 
 
 class PolicyTerm(NamedTuple):
@@ -44,6 +45,8 @@ class PolicyLoss:
     formula: str
     numbers: str
     settings: tuple[str, ...] = ()
+    aggregation: str | None = None
+    """The aggregation it is meant for."""
     twin: Twin | None = None
     tensor_function: Callable[..., Any] | None = None
     """The tensor function, where it is not the one of this name in mingce.algorithms.losses."""
@@ -146,6 +149,41 @@ def cpi(old: Row, new: Row, advantages: Row, mask: Row) -> dict[int, PolicyTerm]
     return {
         t: PolicyTerm(policy_ratio(old[t], new[t]), cpi_term(old[t], new[t], advantages[t])) for t in chosen_slots(mask)
     }
+
+
+@define(
+    zh="整条回答一个比值（GSPO）",
+    en="one ratio for the whole response (GSPO)",
+    formula="L^π_t = −min(s·Â_t, clip(s, 1−ε_low, 1+ε_high)·Â_t),  s = exp(mean_t log ρ_t)",
+    numbers="L^π_{t} = −min({sequence_ratio}·{used}, clip({sequence_ratio})·{used}) = {policy_loss}",
+    settings=("clip_low", "clip_high"),
+    aggregation="seq-mean-token-mean",
+)
+def gspo(old: Row, new: Row, advantages: Row, mask: Row, clip_low: float, clip_high: float) -> dict[int, PolicyTerm]:
+    slots = chosen_slots(mask)
+    mean = math.fsum(new[t] - old[t] for t in slots) / max(len(slots), 1)
+    s = math.exp(min(mean, MAX_SEQUENCE_LOG_RATIO))
+    terms = {}
+    for t in slots:
+        plain, limited = s * advantages[t], max(1 - clip_low, min(1 + clip_high, s)) * advantages[t]
+        terms[t] = PolicyTerm(policy_ratio(old[t], new[t]), -min(plain, limited), limited < plain)
+    return terms
+
+
+@define(
+    zh="裁剪重要性权重，梯度只经过 log π（CISPO）",
+    en="clipped importance weights, the gradient through log π alone (CISPO)",
+    formula="L^π_t = −sg[clip(ρ_t, 1−ε_low, 1+ε_high)]·Â_t·log π(y_t)",
+    numbers="L^π_{t} = −{clipped_ratio}·{used}·{new_log_prob} = {policy_loss}",
+    settings=("clip_low", "clip_high"),
+)
+def cispo(old: Row, new: Row, advantages: Row, mask: Row, clip_low: float, clip_high: float) -> dict[int, PolicyTerm]:
+    terms = {}
+    for t in chosen_slots(mask):
+        ratio = policy_ratio(old[t], new[t])
+        weight = max(1 - clip_low, min(1 + clip_high, ratio))
+        terms[t] = PolicyTerm(ratio, -weight * advantages[t] * new[t], weight != ratio)
+    return terms
 
 
 def chosen_slots(mask: Row) -> list[int]:
