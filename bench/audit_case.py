@@ -18,13 +18,15 @@ import torch
 from audit_world import BOS, EOS, PAD, Policy, Rollouts, Sampler, draw, rounding_noise, score
 from torch import Tensor
 
-from mingce.algorithms import advantage, losses
+from mingce.algorithms import advantage
 from mingce.audit.dump import Dump
+from mingce.specs import AGGREGATIONS, ESTIMATORS
+from mingce.specs.estimators import TRUNCATIONS, lambda_of
 
 Stage = Callable[["Case"], None]
 STAGES = ("measure", "score", "reward", "credit", "whiten", "update", "log")
-CRITIC = ("gae", "monte_carlo", "td0", "n_step")
-GROUPED = ("grpo", "dr_grpo", "rloo")
+CRITIC = [name for name, spec in ESTIMATORS.items() if spec.needs_critic]
+GROUPED = [name for name, spec in ESTIMATORS.items() if spec.grouped]
 CLIP, DUAL_CLIP = 0.2, 3.0
 FLOATS = (
     "rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs", "entropy", "scores", "kl", "rewards",
@@ -88,11 +90,11 @@ class Case:
         self.reference: Policy = self.policy.moved(rng, self.far) if like is None else like.reference
         self.learnt = self.policy.moved(rng, float(rng.uniform(0.02, 0.08)))
         estimator = estimator or str(rng.choice(["gae", "gae", "gae", *estimators_of(maker)]))
-        mode = str(rng.choice([*losses.LOSS_AGG_MODES, "token-mean"])) if mode is None else mode
+        mode = str(rng.choice([*AGGREGATIONS, "token-mean"])) if mode is None else mode
         self.settings: dict[str, Any] = {
             "estimator": estimator,
             "gamma": float(rng.choice([1.0, 0.99, 0.95])),
-            "lam": {"monte_carlo": 1.0, "td0": 0.0}.get(estimator, float(rng.choice([1.0, 0.95, 0.9]))),
+            "lam": lambda_of({"estimator": estimator, "lam": float(rng.choice([1.0, 0.95, 0.9]))}),
             "beta": float(np.exp(rng.uniform(np.log(0.01), np.log(0.2)))) if beta is None else beta,
             "kl_estimator": str(rng.choice(["k1", "k1", "k2", "k3", "abs"])),
             "kl_loss_coef": 0.0,
@@ -121,7 +123,7 @@ class Case:
             self.settings, self.pad = dict(like.settings), like.pad
             estimator = self.estimator
         self.minibatches = int(rng.choice([1, 1, 2])) if minibatches is None and maker == "own" else minibatches or 1
-        self.truncation = str(rng.choice(advantage.TRUNCATION)) if truncation is None else truncation
+        self.truncation = str(rng.choice(TRUNCATIONS)) if truncation is None else truncation
         if self.truncation == "bootstrap" and estimator not in CRITIC:
             self.truncation = "zero"
         self.dense = bool(rng.random() < 0.15) if dense is None else dense
@@ -322,4 +324,4 @@ def estimators_of(maker: str) -> list[str]:
     """The estimators that a clean batch of this maker may have."""
     if maker == "verl":
         return ["gae", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus"]
-    return [name for name in advantage.ESTIMATORS if name != "attention"]
+    return [name for name, spec in ESTIMATORS.items() if "attention_weights" not in spec.inputs]

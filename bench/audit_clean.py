@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import inspect
-from typing import Any
-
 import numpy as np
 import torch
-from audit_case import CRITIC, GROUPED, STAGES, Case, Stage
+from audit_case import CRITIC, STAGES, Case, Stage
 from torch import Tensor
 
 from mingce.algorithms import advantage, kl, losses, masking
 from mingce.audit.dump import Dump
+from mingce.specs import find_estimator
 
 # ── the stages as both trainers have them ──────────────────────────────────────────────────────────────────────────
 
@@ -111,12 +109,9 @@ def own_credit(case: Case) -> None:
     bootstrap, case.loss_mask = advantage.truncation_rule(
         case.truncation, case.cut, case.chosen, case.bootstrap if case.estimator in CRITIC else None
     )
-    given: dict[str, Any] = {"rewards": c["rewards"], "response_mask": case.chosen, "bootstrap": bootstrap}
-    given |= {"values": c.get("values"), "group": case.rollouts.group}
-    given |= {name: s[name] for name in ("gamma", "lam", "n", "k")}
-    function = advantage.estimator(case.estimator)
-    takes = inspect.signature(function).parameters
-    credit = function(**{name: value for name, value in given.items() if name in takes})
+    columns = {**c, "response_mask": case.chosen, "group": case.rollouts.group}
+    spec = find_estimator(case.estimator)
+    credit = spec.function(**spec.arguments(columns, s, bootstrap))
     c["raw_advantages"] = credit.advantages
     if credit.returns is not None:
         c["returns"] = credit.returns
@@ -125,7 +120,7 @@ def own_credit(case: Case) -> None:
 
 def own_whiten(case: Case) -> None:
     c = case.columns
-    if case.estimator in GROUPED:
+    if not find_estimator(case.estimator).whitens:
         c["advantages"] = c.pop("raw_advantages")
     else:
         c["advantages"] = masking.masked_whiten(c["raw_advantages"], case.loss_mask)

@@ -14,6 +14,11 @@ from typing import Any
 from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
 from mingce.reading import check_yaml, read_regular
+from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_estimator, find_kl
+from mingce.specs.estimators import TRUNCATIONS
+from mingce.specs.kl import FULL, KL_NAMES
+
+_UNWHITENED = [estimator.name for estimator in ESTIMATORS.values() if not estimator.whitens]
 
 
 def _set(default: Any, en: str, zh: str) -> Any:
@@ -133,8 +138,8 @@ class CreditConfig:
     )
     whiten: str = _set(
         "auto",
-        "whiten advantages: always, never, auto (not for grpo, dr_grpo and rloo)",
-        "白化优势：always、never、auto（grpo、dr_grpo、rloo 不白化）",
+        f"whiten advantages: always, never, auto (not for {', '.join(_UNWHITENED)})",
+        f"白化优势：always、never、auto（{'、'.join(_UNWHITENED)} 不白化）",
     )
 
 
@@ -144,7 +149,7 @@ class KLConfig:
 
     reward_coef: float = _set(0.01, "β: KL taken off each token's reward", "β：从每个 token 的奖励里扣的 KL")
     loss_coef: float = _set(0.0, "weight of the KL in the policy's loss", "策略损失里 KL 的权重")
-    estimator: str = _set("k1", "in the reward: k1, abs, k2, k3", "奖励里用的估计：k1、abs、k2、k3")
+    estimator: str = _set("k1", f"in the reward: {', '.join(KL_KINDS)}", f"奖励里用的估计：{'、'.join(KL_KINDS)}")
     loss_estimator: str = _set("k3+", "in the loss: k2, k3+, k1+ …", "损失里用的估计：k2、k3+、k1+ ……")
     clamp: float | None = _set(
         None, "limit of one token's KL (verl: 10 for k3)", "单个 token 的 KL 上限（verl 的 k3 为 10）"
@@ -172,12 +177,18 @@ class LearnerConfig:
 class ActorConfig(LearnerConfig):
     """The policy's updates."""
 
-    loss: str = _set("ppo", "ppo (clipped) or cpi (TRPO's surrogate)", "ppo（裁剪）或 cpi（TRPO 代理目标）")
+    loss: str = _set(
+        "ppo",
+        "; ".join(f"{loss.name}: {loss.en}" for loss in POLICY_LOSSES.values()),
+        "；".join(f"{loss.name}：{loss.zh}" for loss in POLICY_LOSSES.values()),
+    )
     clip_low: float = _set(0.2, "ratios count down to 1 − this", "比值最低到 1 − 此值")
     clip_high: float = _set(0.2, "ratios count up to 1 + this", "比值最高到 1 + 此值")
     dual_clip: float | None = _set(3.0, "cap on a bad token's ratio; null: none", "坏 token 比值的封顶；null 不封")
     loss_agg_mode: str = _set(
-        "token-mean", "token-mean, seq-mean-token-sum, seq-mean-token-mean, seq-mean-token-sum-norm", "损失聚合方式"
+        "token-mean",
+        f"how token losses are averaged: {', '.join(AGGREGATIONS)}",
+        f"损失聚合方式：{'、'.join(AGGREGATIONS)}",
     )
     entropy_coef: float = _set(0.0, "weight of the entropy bonus", "熵奖励的权重")
     stop_kl: float | None = _set(
@@ -307,8 +318,8 @@ class Config:
     )
     estimator: str = _set(
         "gae",
-        "gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, reinforce_plus_plus",
-        "优势估计器",
+        f"how advantages are estimated: {', '.join(ESTIMATORS)}",
+        f"优势估计器：{'、'.join(ESTIMATORS)}",
     )
     steps: int = _set(40, "training steps", "训练步数")
     prompts_per_step: int = _set(64, "different prompts a step", "每步多少个不同的提示")
@@ -473,25 +484,22 @@ def _known_keys(values: Any, prefix: str = "") -> None:
 
 def check_config(config: Config) -> None:
     """Settings that are out of range, or contradict each other, are errors before anything is made."""
-    from mingce.algorithms.advantage import ESTIMATORS, TRUNCATION, needs_critic
-    from mingce.algorithms.kl import KL_PENALTIES
-    from mingce.algorithms.losses import LOSS_AGG_MODES
     from mingce.bounds import check_bounds
 
     check_bounds(config, {key: _value(config, key) for key, _, _ in settings()})
+    estimator = find_estimator(config.estimator)
     choices = {
         "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),
         "ray.reshard": (config.ray.reshard, ("auto", "always", "never")),
         "ray.mixed_precision": (config.ray.mixed_precision, ("none", "bfloat16", "float16")),
-        "estimator": (config.estimator, tuple(ESTIMATORS)),
         "data.overlong": (config.data.overlong, ("filter", "cut", "error")),
-        "credit.truncation": (config.credit.truncation, TRUNCATION),
+        "credit.truncation": (config.credit.truncation, TRUNCATIONS),
         "credit.whiten": (config.credit.whiten, ("auto", "always", "never")),
-        "kl.estimator": (config.kl.estimator.removesuffix("+"), KL_PENALTIES),
-        "kl.loss_estimator": (config.kl.loss_estimator.removesuffix("+"), KL_PENALTIES),
-        "actor.loss": (config.actor.loss, ("ppo", "cpi")),
-        "actor.loss_agg_mode": (config.actor.loss_agg_mode, LOSS_AGG_MODES),
+        "kl.estimator": (config.kl.estimator.removesuffix("+"), KL_NAMES),
+        "kl.loss_estimator": (config.kl.loss_estimator.removesuffix("+"), KL_NAMES),
+        "actor.loss": (config.actor.loss, POLICY_LOSSES),
+        "actor.loss_agg_mode": (config.actor.loss_agg_mode, AGGREGATIONS),
         "actor.schedule": (config.actor.schedule, ("constant", "linear", "cosine")),
         "critic.schedule": (config.critic.schedule, ("constant", "linear", "cosine")),
     }
@@ -520,17 +528,22 @@ def check_config(config: Config) -> None:
         raise SettingError(f"ray.timeout must be above 0 seconds, but is {config.ray.timeout}.")
     if config.sampling.temperature <= 0:
         raise SettingError("sampling.temperature must be above 0 for training: a greedy policy does not explore.")
-    if config.kl.estimator == "full" or config.kl.loss_estimator == "full":
+    if FULL in (config.kl.estimator, config.kl.loss_estimator):
         raise SettingError(
-            "kl.estimator=full needs every logit of both models and is not offered in training; use k1 or k3."
+            f"kl.estimator={FULL} needs every logit of both models and is not offered in training; use one of "
+            f"{', '.join(KL_KINDS)}."
         )
-    if config.kl.loss_coef > 0 and config.kl.loss_estimator in ("k1", "kl"):
-        raise SettingError("kl.loss_estimator=k1 as a loss does not depend on the reference; use k1+, k2 or k3+.")
-    if config.estimator in ("grpo", "dr_grpo", "rloo") and config.samples_per_prompt < 2:
+    in_loss = config.kl.loss_estimator
+    if config.kl.loss_coef > 0 and not (in_loss.endswith("+") or find_kl(in_loss).as_loss):
+        raise SettingError(
+            f"kl.loss_estimator={in_loss} as a loss does not depend on the reference; use {in_loss}+ or one of "
+            f"{', '.join(kind.name for kind in KL_KINDS.values() if kind.as_loss)}."
+        )
+    if estimator.grouped and config.samples_per_prompt < 2:
         raise SettingError(
             f"estimator={config.estimator} compares the samples of a prompt; set samples_per_prompt to 2 or more."
         )
-    if config.credit.truncation == "bootstrap" and not needs_critic(config.estimator):
+    if config.credit.truncation == "bootstrap" and not estimator.needs_critic:
         raise SettingError(
             f"credit.truncation=bootstrap needs a critic, which estimator={config.estimator} has not; use zero or mask."
         )

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
-import torch
+from collections.abc import Mapping
+from typing import Any
 
-from mingce.algorithms.advantage import advantages, needs_critic, truncation_rule
+import torch
+from torch import Tensor
+
+from mingce.algorithms.advantage import td_errors, truncation_rule
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
+from mingce.columns import ROW_COLUMNS
 from mingce.config import Config
 from mingce.ledger import Ledger
-
-UNWHITENED = ("grpo", "dr_grpo", "rloo")  # they have a baseline and a scale of their own
+from mingce.specs import Estimator, find_estimator
 
 
 def assign_credit(ledger: Ledger, config: Config, beta: float) -> None:
@@ -21,17 +25,32 @@ def assign_credit(ledger: Ledger, config: Config, beta: float) -> None:
         ledger.fill({"rewards": kl_rewards(ledger["scores"], ledger["kl"], mask, beta)})
     else:
         ledger.fill({"rewards": ledger["scores"]})
-    critic = needs_critic(config.estimator)
+    spec = find_estimator(config.estimator)
     cut = torch.tensor([reason == "length" for reason in ledger.row("finish_reason")], device=mask.device)
-    after = torch.tensor(ledger.row("bootstrap_value"), device=mask.device) if critic else None
+    after = torch.tensor(ledger.row("bootstrap_value"), device=mask.device) if spec.needs_critic else None
     bootstrap, loss_mask = truncation_rule(config.credit.truncation, cut.bool(), mask, after)
     ledger.fill({"loss_mask": loss_mask})
-    settings = {name: getattr(config.credit, name) for name in ("gamma", "lam", "n", "k")}
-    ledger.fill(advantages(ledger, config.estimator, bootstrap=bootstrap, **settings))
+    ledger.fill(credit_columns(ledger, spec, vars(config.credit), bootstrap))
     if whitens(config):
         ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], ledger.loss_mask)})
 
 
+def credit_columns(
+    ledger: Ledger, spec: Estimator, settings: Mapping[str, Any], bootstrap: Tensor | None = None
+) -> dict[str, Tensor]:
+    """The estimator's columns from those of the ledger; with a critic, deltas and returns too."""
+    inputs: dict[str, Any] = {name: ledger.row(name) if name in ROW_COLUMNS else ledger[name] for name in spec.inputs}
+    arguments = spec.arguments(inputs, settings, bootstrap)
+    columns: dict[str, Tensor] = spec.function(**arguments).columns()
+    if spec.needs_critic:
+        columns["deltas"] = td_errors(
+            inputs["rewards"], inputs["values"], inputs["response_mask"], arguments["gamma"], bootstrap
+        )
+    return columns
+
+
 def whitens(config: Config) -> bool:
     """Whether this configuration whitens advantages."""
-    return config.credit.whiten == "always" or (config.credit.whiten == "auto" and config.estimator not in UNWHITENED)
+    return config.credit.whiten == "always" or (
+        config.credit.whiten == "auto" and find_estimator(config.estimator).whitens
+    )

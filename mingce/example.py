@@ -8,12 +8,13 @@ from rich.rule import Rule
 
 from mingce.account import account_table
 from mingce.algorithms import reference
-from mingce.algorithms.advantage import advantages
 from mingce.algorithms.kl import kl_rewards
 from mingce.algorithms.losses import compute_policy_loss, compute_value_loss
 from mingce.algorithms.masking import masked_whiten
+from mingce.credit import credit_columns
 from mingce.explain.example import BETA, GAMMA, KL, LAM, OLD_LOG_PROBS, PROMPT, SCORES, TOKENS, VALUES
 from mingce.ledger import Ledger
+from mingce.specs import ESTIMATORS
 
 TEXT = {
     "zh": {
@@ -43,7 +44,7 @@ def worked_ledger() -> Ledger:
     kl = torch.tensor([KL])
     ledger.fill({"old_log_probs": old, "ref_log_probs": old - kl, "scores": torch.tensor([SCORES])}, {"kl": kl})
     ledger.fill({"values": torch.tensor([VALUES])}, {"rewards": kl_rewards(ledger["scores"], kl, mask, BETA)})
-    ledger.fill(advantages(ledger, "gae", gamma=GAMMA, lam=LAM))
+    ledger.fill(credit_columns(ledger, ESTIMATORS["gae"], {"gamma": GAMMA, "lam": LAM}))
     ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], mask)})
     ledger.fill(compute_policy_loss(old, old, ledger["whitened_advantages"], mask).columns)
     ledger.fill(compute_value_loss(ledger["values"], ledger["returns"], ledger["values"], mask).columns)

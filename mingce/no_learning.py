@@ -10,9 +10,9 @@ from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from mingce.algorithms.advantage import uses_discount
 from mingce.config import Config
 from mingce.lang import display_lang, say
+from mingce.specs import find_estimator
 
 WINDOW = 3
 """How many steps in a row must show it."""
@@ -64,7 +64,7 @@ def settings_without_learning(config: Config) -> list[tuple[str, str]]:
     found = []
     if config.actor.lr == 0:
         found.append(("actor.lr = 0：策略不会变", "actor.lr = 0: the policy stays as it is"))
-    if config.credit.gamma == 0 and uses_discount(config.estimator):
+    if config.credit.gamma == 0 and "gamma" in find_estimator(config.estimator).settings:
         zh = "γ = 0：每个 token 只得到自己的奖励，落在最后一个 token 上的得分到不了前面；请把 credit.gamma 设到 1 附近"
         en = (
             "γ = 0: a token is paid for its own reward alone, so a score on the last token reaches none before it; "

@@ -13,7 +13,6 @@ from rich.console import Console
 from rich.table import Table
 
 from mingce import fingerprints
-from mingce.algorithms.advantage import needs_critic
 from mingce.atomic import remove_directory
 from mingce.checkpoints import Checkpoint
 from mingce.config import Config, as_values, config_of, read_config, settings
@@ -25,6 +24,7 @@ from mingce.no_learning import settings_without_learning
 from mingce.run import Run
 from mingce.saving import size_note
 from mingce.sinks import Sinks, check_sinks, open_sinks
+from mingce.specs import find_estimator, find_policy_loss
 from mingce.trainer import Trainer
 from mingce.trust import executed_by, expect_trust, remember
 from mingce.validation import Validation
@@ -237,12 +237,10 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
                 True,
             )
         )
-    if config.estimator == "dr_grpo" and config.actor.loss_agg_mode != "seq-mean-token-sum-norm":
-        zh, en = (
-            "dr_grpo 应配 actor.loss_agg_mode=seq-mean-token-sum-norm",
-            "dr_grpo goes with actor.loss_agg_mode=seq-mean-token-sum-norm",
-        )
-        said.append((say(lang, zh, en), True))
+    for spec in (find_estimator(config.estimator), find_policy_loss(config.actor.loss)):
+        if spec.aggregation not in (None, config.actor.loss_agg_mode):
+            setting = f"actor.loss_agg_mode={spec.aggregation}"
+            said.append((say(lang, f"{spec.name} 应配 {setting}", f"{spec.name} goes with {setting}"), True))
     said += [(say(lang, zh, en), True) for zh, en in settings_without_learning(config)]
     return said
 
@@ -259,7 +257,7 @@ def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
         ("micro-batches", f"at most {micro} a minibatch (≤ {config.micro_batch_tokens} tokens, rows ≤ {tokens})"),
         ("actor updates", f"{config.actor.epochs * minibatches} a step ({config.actor.epochs} epochs)"),
     ]
-    if needs_critic(config.estimator):
+    if find_estimator(config.estimator).needs_critic:
         critic = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
         lines.append(("critic updates", f"{critic} a step ({config.critic.epochs} epochs)"))
     return lines

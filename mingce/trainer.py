@@ -35,6 +35,7 @@ from mingce.run import Run
 from mingce.saving import Saver
 from mingce.selfcheck import self_check
 from mingce.sinks import Sinks
+from mingce.specs import find_estimator
 from mingce.validation import Validation, validate
 from mingce.watch import Watch
 
@@ -58,6 +59,7 @@ class Trainer:
 
     def __init__(self, run: Run, config: Config, roles: Roles, watch: Watch):
         self.run, self.config, self.roles, self.watch = run, config, roles, watch
+        self.estimator = find_estimator(config.estimator)
         kl = config.kl
         self.kl = (
             AdaptiveKLController(kl.reward_coef, kl.target, kl.horizon)
@@ -143,7 +145,7 @@ class Trainer:
             ledger.fill(actor.log_probs(ledger))
             if reference is not None:
                 ledger.fill(reference.log_probs(ledger))
-            if self.config.estimator == "attention":
+            if "attention_weights" in self.estimator.inputs:
                 ledger.fill(actor.attention(ledger))
         with self.stage("values", step):
             if critic is not None:

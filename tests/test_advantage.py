@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import inspect
 from typing import Any
 
 import pytest
@@ -12,12 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingce.algorithms import advantage, reference
-from mingce.algorithms.advantage import ESTIMATORS, Credit, gae, monte_carlo, n_step, td0, td_errors
+from mingce.algorithms.advantage import Credit, gae, monte_carlo, n_step, td0, td_errors
 from mingce.algorithms.scan import windowed_sum
+from mingce.credit import credit_columns
 from mingce.errors import MingceError
 from mingce.ledger import Ledger
+from mingce.specs import ESTIMATORS, find_estimator
 
-CRITIC = [name for name in ESTIMATORS if advantage.needs_critic(name)]
+CRITIC = [name for name, spec in ESTIMATORS.items() if spec.needs_critic]
 
 
 def arguments(name: str, batch: Batch, gamma: float, lam: float, k: int) -> dict[str, Any]:
@@ -34,20 +35,19 @@ def arguments(name: str, batch: Batch, gamma: float, lam: float, k: int) -> dict
         "n": k,
         "k": k,
     }
-    return {name: everything[name] for name in inspect.signature(ESTIMATORS[name]).parameters if name in everything}
+    return ESTIMATORS[name].arguments(everything, everything, batch.bootstrap)
 
 
 def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
-    lists = {name: x.tolist() if isinstance(x, torch.Tensor) else x for name, x in arguments.items()}
-    return {"mask" if name == "response_mask" else name: x for name, x in lists.items()}
+    return {name: x.tolist() if isinstance(x, torch.Tensor) else x for name, x in arguments.items()}
 
 
 @pytest.mark.parametrize("name", ESTIMATORS)
 @given(batch=batches(), gamma=unit, lam=unit, k=st.integers(1, 9))
 def test_estimator_equals_its_twin(name: str, batch: Batch, gamma: float, lam: float, k: int) -> None:
     inputs = arguments(name, batch, gamma, lam, k)
-    fast = ESTIMATORS[name](**inputs)
-    twin = getattr(reference, name)(**as_lists(inputs))
+    fast = ESTIMATORS[name].function(**inputs)
+    twin = ESTIMATORS[name].twin(**as_lists(inputs))
     scale = [batch.rewards * batch.mask, batch.values * batch.mask, (batch.bootstrap[:, None] * batch.mask)]
     if name in CRITIC:
         for column in Credit._fields:
@@ -155,7 +155,7 @@ def test_nothing_behind_the_mask_gets_out(name: str, batch: Batch, junk: float, 
         key: torch.where(batch.mask, x, junk) if key in ("rewards", "values", "attention_weights") else x
         for key, x in inputs.items()
     }
-    for clean, dirty in zip(ESTIMATORS[name](**inputs), ESTIMATORS[name](**spoiled), strict=True):
+    for clean, dirty in zip(ESTIMATORS[name].function(**inputs), ESTIMATORS[name].function(**spoiled), strict=True):
         assert (clean is None and dirty is None) or torch.equal(clean, dirty)
 
 
@@ -172,7 +172,7 @@ def test_shuffling_rows_permutes_results(
             shuffled[key] = [x[i] for i in order]
         else:
             shuffled[key] = x[torch.tensor(order, dtype=torch.long)] if isinstance(x, torch.Tensor) else x
-    straight, permuted = ESTIMATORS[name](**inputs), ESTIMATORS[name](**shuffled)
+    straight, permuted = ESTIMATORS[name].function(**inputs), ESTIMATORS[name].function(**shuffled)
     for a, b in zip(straight, permuted, strict=True):
         if a is not None:
             assert torch.allclose(a[torch.tensor(order, dtype=torch.long)], b, rtol=1e-6, atol=1e-7)
@@ -210,13 +210,13 @@ def test_a_cut_response_bootstraps_and_an_ended_one_does_not() -> None:
 def test_group_of_one_and_equal_scores_learn_nothing() -> None:
     rewards, mask = torch.tensor([[0.1, 0.2], [0.1, 0.2], [5.0, 1.0]]), torch.ones(3, 2)
     for name in ("grpo", "dr_grpo", "rloo"):
-        assert (ESTIMATORS[name](rewards, mask, ["a", "a", "b"]).advantages == 0).all()
+        assert (ESTIMATORS[name].function(rewards, mask, ["a", "a", "b"]).advantages == 0).all()
 
 
 def test_row_without_a_chosen_token_does_not_move_its_group() -> None:
     rewards = torch.tensor([[1.0], [0.0], [100.0]])
     mask = torch.tensor([[1], [1], [0]])
-    assert ESTIMATORS["rloo"](rewards, mask, ["a"] * 3).advantages.tolist() == [[1.0], [-1.0], [0.0]]
+    assert ESTIMATORS["rloo"].function(rewards, mask, ["a"] * 3).advantages.tolist() == [[1.0], [-1.0], [0.0]]
 
 
 def test_by_name_on_a_ledger() -> None:
@@ -224,11 +224,11 @@ def test_by_name_on_a_ledger() -> None:
     ledger = Ledger(torch.ones(2, 2, dtype=torch.long), mask, rows={"group": ["a", "a"]})
     ledger.fill({"scores": torch.tensor([[0.0, 1.0], [0.0, 0.0]])})
     ledger.fill({"rewards": ledger["scores"]})
-    ledger.fill(advantage.advantages(ledger, "dr_grpo", gamma=0.9))
+    ledger.fill(credit_columns(ledger, ESTIMATORS["dr_grpo"], {"gamma": 0.9}))
     assert ledger["advantages"].tolist() == [[0.5, 0.5], [-0.5, 0.0]]
     assert "returns" not in ledger
     ledger.fill({"values": torch.full((2, 2), 0.5)})
-    ledger.fill(advantage.advantages(ledger, "gae", gamma=0.5, lam=0.0, k=7))
+    ledger.fill(credit_columns(ledger, ESTIMATORS["gae"], {"gamma": 0.5, "lam": 0.0, "k": 7}))
     assert ledger["advantages"].tolist() == [[-0.25, 0.5], [-0.5, 0.0]]
 
 
@@ -246,7 +246,7 @@ def test_by_name_on_a_ledger() -> None:
         (lambda x, m: advantage.last_k(x, m, k=0), "k must be"),
         (lambda x, m: advantage.attention(x, m, -x), "attention_weights must not be negative, but row 0, token 0"),
         (lambda x, m: advantage.grpo(x, m, ["a"]), "group has 1 entries for 2 rows"),
-        (lambda x, m: advantage.estimator("gea"), "did you mean 'gae'"),
+        (lambda x, m: find_estimator("gea"), "did you mean 'gae'"),
         (lambda x, m: advantage.truncation_rule("cut", m[:, 0], m), "unknown truncation rule"),
         (lambda x, m: advantage.truncation_rule("bootstrap", m[:, 0], m), "needs a critic"),
     ],

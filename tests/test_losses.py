@@ -13,21 +13,21 @@ from torch import Tensor
 
 from mingce.algorithms import reference
 from mingce.algorithms.losses import (
-    LOSS_AGG_MODES,
     BatchTotals,
     Loss,
     agg_loss,
     batch_totals,
-    compute_cpi_loss,
     compute_entropy_loss,
     compute_kl_loss,
     compute_policy_loss,
     compute_value_loss,
     entropy_from_logits,
+    policy_loss,
 )
 from mingce.errors import MingceError
+from mingce.specs import AGGREGATIONS, POLICY_LOSSES
 
-modes = st.sampled_from(LOSS_AGG_MODES)
+modes = st.sampled_from(list(AGGREGATIONS))
 
 
 def columns(batch: Batch) -> tuple[Tensor, Tensor, Tensor]:
@@ -84,7 +84,7 @@ def test_policy_loss_equals_its_twin(batch: Batch, mode: str, low: float, high: 
 def test_cpi_loss_equals_its_twin(batch: Batch, mode: str) -> None:
     old, new, adv = columns(batch)
     twin = per_token(batch, lambda b, t: reference.cpi_term(old[b, t].item(), new[b, t].item(), adv[b, t].item()))
-    got = compute_cpi_loss(old, new, adv, batch.mask, mode)
+    got = policy_loss(POLICY_LOSSES["cpi"], old, new, adv, batch.mask, {}, mode)
     scale = max((abs(x) for row in twin for x in row), default=0.0)
     same(got.columns["policy_loss"], twin, scale)
     assert got.loss.item() == pytest.approx(reference.agg_loss(twin, batch.mask.tolist(), mode), abs=1e-4 * scale)
@@ -196,7 +196,7 @@ def test_an_absurd_ratio_stays_finite() -> None:
 
 def test_nothing_chosen_is_a_loss_of_zero_with_a_gradient_of_zero() -> None:
     x = torch.randn(3, 4).requires_grad_()
-    for mode in LOSS_AGG_MODES:
+    for mode in list(AGGREGATIONS):
         loss = agg_loss(x, torch.zeros(3, 4), mode)
         assert loss == 0
         (gradient,) = torch.autograd.grad(loss, x)
@@ -205,12 +205,27 @@ def test_nothing_chosen_is_a_loss_of_zero_with_a_gradient_of_zero() -> None:
         assert agg_loss(torch.zeros(2, 0), torch.zeros(2, 0), mode) == 0
 
 
+@pytest.mark.parametrize("name", POLICY_LOSSES)
+@given(batch=batches(), low=st.floats(0.05, 0.5), high=st.floats(0.05, 0.5), mode=modes)
+def test_every_policy_loss_equals_its_definition(name: str, batch: Batch, low: float, high: float, mode: str) -> None:
+    spec, (old, new, advantages) = POLICY_LOSSES[name], columns(batch)
+    settings = {"clip_low": low, "clip_high": high, "dual_clip": 3.0}
+    got = policy_loss(spec, old, new, advantages, batch.mask, settings, mode)
+    rows = zip(old.tolist(), new.tolist(), advantages.tolist(), batch.mask.tolist(), strict=True)
+    terms = [spec.terms(*row, settings) for row in rows]
+    scale = float((advantages * batch.mask).abs().max()) * 10 if batch.mask.any() else 1.0
+    same(got.columns["policy_loss"], per_token(batch, lambda b, t: terms[b][t].loss), scale)
+    same(got.columns["ratio"], per_token(batch, lambda b, t: terms[b][t].ratio), 10.0)
+    twin = reference.agg_loss(per_token(batch, lambda b, t: terms[b][t].loss), batch.mask.tolist(), mode)
+    assert got.loss.item() == pytest.approx(twin, abs=1e-4 * scale)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda x: agg_loss(x, x, "token_mean"), "did you mean 'token-mean'"),
-        (lambda x: compute_policy_loss(x, x, x, x, cliprange=-0.1), "cliprange_low must be"),
-        (lambda x: compute_policy_loss(x, x, x, x, cliprange_low=1.5), "cliprange_low must lie between"),
+        (lambda x: compute_policy_loss(x, x, x, x, cliprange=-0.1), "clip_low must be"),
+        (lambda x: compute_policy_loss(x, x, x, x, cliprange_low=1.5), "clip_low must lie between"),
         (lambda x: compute_policy_loss(x, x, x, x, clip_ratio_c=0.5), "greater than 1"),
         (lambda x: compute_policy_loss(x, x[:1], x, x), "new_log_probs has shape [1, 3]"),
         (lambda x: compute_value_loss(x, x, x, x, -1.0), "cliprange_value must be"),

@@ -22,7 +22,6 @@ from transformers import (
     PretrainedConfig,
 )
 
-from mingce.algorithms.advantage import ESTIMATORS, needs_critic
 from mingce.commands.plan import run
 from mingce.errors import MingceError
 from mingce.models.lora import LoraSettings, add_adapters
@@ -32,13 +31,14 @@ from mingce.plan.families import read_shape, shape_of
 from mingce.plan.fit import fit
 from mingce.plan.growth import turning_point
 from mingce.plan.hardware import GPUS, Cluster
-from mingce.plan.job import WITH_CRITIC, Job, Learning, Lengths, read_job
+from mingce.plan.job import Job, Learning, Lengths, read_job
 from mingce.plan.page import parse, refreshed
 from mingce.plan.plan import Request, make_plan
 from mingce.plan.presets import PRESETS, find_shape
 from mingce.plan.shape import ModelShape
 from mingce.plan.speed import step_speed
 from mingce.plan.units import parse_bytes, parse_rate, show_bytes, show_seconds
+from mingce.specs import ESTIMATORS, Estimator
 
 ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "bench"))
@@ -290,8 +290,10 @@ LARGE = [
 ]
 
 
-def test_estimators_with_a_critic_are_those_that_read_values() -> None:
-    assert sorted(WITH_CRITIC) == sorted(name for name in ESTIMATORS if needs_critic(name))
+@pytest.mark.parametrize("estimator", ESTIMATORS.values(), ids=lambda spec: spec.name)
+def test_a_critic_is_planned_where_the_estimator_reads_values(estimator: Estimator) -> None:
+    job = read_job(None, [f"estimator={estimator.name}"], model="7b")
+    assert (job.critic is not None) == estimator.needs_critic
 
 
 def test_a_recipe_says_which_models_there_are() -> None:

@@ -11,13 +11,13 @@ from rich.console import Console
 
 from mingce import checkpoints, start
 from mingce.algorithms import reference
-from mingce.algorithms.advantage import ESTIMATORS, needs_critic
 from mingce.algorithms.losses import batch_totals
 from mingce.config import Config, as_values, read_config
 from mingce.credit import assign_credit, whitens
 from mingce.engine.local import Roles, build_roles
 from mingce.ledger import Ledger
 from mingce.run import Run
+from mingce.specs import ESTIMATORS
 
 SMALL = (
     "steps=2",
@@ -63,7 +63,7 @@ def test_it_learns(tmp_path: Path, estimator: str) -> None:
     assert metrics[-1]["val/accuracy_sampled"] >= 0.75
     assert metrics[-1]["val/accuracy_greedy"] >= 0.9
     assert metrics[-1]["critic/kl"] > metrics[1]["critic/kl"] == pytest.approx(0, abs=1e-5)
-    assert ("critic/vf_loss" in metrics[-1]) == needs_critic(estimator)
+    assert ("critic/vf_loss" in metrics[-1]) == ESTIMATORS[estimator].needs_critic
 
 
 @pytest.mark.parametrize("lang", ["zh", "en"])

@@ -11,9 +11,10 @@ import torch
 from torch import Tensor
 
 from mingce.algorithms import verl_names
-from mingce.algorithms.kl import VERL_CLAMP, kl_penalty
-from mingce.algorithms.losses import LOSS_AGG_MODES, agg_loss, compute_policy_loss, compute_value_loss
+from mingce.algorithms.kl import kl_penalty
+from mingce.algorithms.losses import agg_loss, compute_policy_loss, compute_value_loss
 from mingce.algorithms.masking import masked_mean, masked_var, masked_whiten
+from mingce.specs import AGGREGATIONS, find_kl
 
 GOLDENS = json.loads(Path(__file__).with_name("verl_goldens.json").read_text(encoding="utf-8"))
 INPUTS: dict[str, Any] = {
@@ -44,7 +45,7 @@ def test_credit() -> None:
     equal(returns, OUTPUTS["reinforce_plus_plus"]["returns"])
 
 
-@pytest.mark.parametrize("mode", LOSS_AGG_MODES)
+@pytest.mark.parametrize("mode", AGGREGATIONS)
 def test_losses(mode: str) -> None:
     equal(agg_loss(REWARDS, MASK, mode), OUTPUTS[f"agg {mode}"])
     old, new = INPUTS["old_log_prob"], INPUTS["log_prob"]
@@ -62,7 +63,7 @@ def test_losses(mode: str) -> None:
 
 def test_kl_and_statistics() -> None:
     for name in ("kl", "abs", "mse", "low_var_kl"):
-        clamp = VERL_CLAMP if name == "low_var_kl" else None
+        clamp = find_kl(name).verl_clamp
         equal(kl_penalty(INPUTS["log_prob"], INPUTS["ref_log_prob"], name, MASK, clamp), OUTPUTS[f"kl {name}"])
     equal(masked_mean(REWARDS, MASK), OUTPUTS["masked_mean"])
     equal(masked_var(REWARDS, MASK), OUTPUTS["masked_var"])

@@ -1,13 +1,12 @@
-"""Credit: how much each token contributed. One registry, one small function an estimator.
+"""Credit: how much each token contributed. One small function per estimator of `mingce.specs.estimators`.
 
-Every estimator takes columns [B, T] and returns a `Credit`. Those that ask for `values` need a critic and return its
+Every estimator takes columns [B, T] and returns a `Credit`. Those that read `values` need a critic and return its
 targets as well; the others return advantages only. Advantages are raw: whitening is a step of its own (masking.py).
 """
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -17,7 +16,7 @@ from mingce.algorithms import scan
 from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
 from mingce.algorithms.masking import keep, masked_sum
 from mingce.errors import ColumnError, SettingError, UnknownNameError
-from mingce.ledger import Ledger
+from mingce.specs.estimators import TRUNCATIONS
 
 
 class Credit(NamedTuple):
@@ -165,6 +164,7 @@ class _Groups(NamedTuple):
     size: Tensor  # [B] rows in the group
     mean: Tensor  # [B]
     std: Tensor  # [B] with Bessel's correction; 0 for a group of one and for mere rounding noise
+    weighted_mean: Tensor  # [B] weighted by the rows' lengths
 
 
 def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Groups:
@@ -185,7 +185,9 @@ def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Gr
     mean = per_group(total * weight) / size.clamp(min=1)
     variance = per_group((total - mean).square() * weight) / (size - 1).clamp(min=1)
     noise = (torch.finfo(torch.float32).eps * per_group(total.abs() * weight) / size.clamp(min=1)).square()
-    return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt())
+    length = mask.sum(dim=1).double()
+    weighted = per_group(total * length) / per_group(length).clamp(min=1)
+    return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt(), weighted)
 
 
 def _spread(row_advantages: Tensor, rewards: Tensor, mask: Tensor) -> Credit:
@@ -222,6 +224,15 @@ def rloo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) 
 
 
 @torch.no_grad()
+def opo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
+    """total − the group's mean weighted by length, the baseline of least variance; a group of one gets 0."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    g = _groups(rewards, mask, group)
+    return _spread(torch.where(g.std > 0, g.total - g.weighted_mean, 0.0), rewards, mask)
+
+
+@torch.no_grad()
 def reinforce_plus_plus(rewards: Tensor, response_mask: Tensor, gamma: float = 1.0) -> Credit:
     """A_t = G_t, the discounted reward from token t on; the whitening that follows takes the baseline off."""
     unit_interval(gamma=gamma)
@@ -231,57 +242,7 @@ def reinforce_plus_plus(rewards: Tensor, response_mask: Tensor, gamma: float = 1
     return Credit(scan.generalised_advantages(rewards, nothing, mask, nothing.new_zeros(len(mask)), gamma, 1.0)[0])
 
 
-# ── by name, on a ledger ───────────────────────────────────────────────────────────────────────────────────────────
-
-Estimator = Callable[..., Credit]
-ESTIMATORS: dict[str, Estimator] = {
-    function.__name__: function
-    for function in (
-        gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, reinforce_plus_plus,
-    )
-}  # fmt: skip
-
-
-def estimator(name: str) -> Estimator:
-    """The estimator of that name; an unknown name is an error that offers the nearest."""
-    if name not in ESTIMATORS:
-        raise UnknownNameError("estimator", name, ESTIMATORS)
-    return ESTIMATORS[name]
-
-
-def needs_critic(name: str) -> bool:
-    """Whether the estimator reads values."""
-    return "values" in inspect.signature(estimator(name)).parameters
-
-
-def uses_discount(name: str) -> bool:
-    """Whether the estimator reads γ."""
-    return "gamma" in inspect.signature(estimator(name)).parameters
-
-
-def advantages(ledger: Ledger, name: str = "gae", **settings: Any) -> dict[str, Tensor]:
-    """The credit columns of a ledger by the named estimator.
-
-    Its parameters that are columns come from the ledger, the others from `settings` where they are given; settings
-    that another estimator would use are left aside.
-    """
-    function = estimator(name)
-    arguments: dict[str, Any] = {}
-    for parameter in inspect.signature(function).parameters:
-        if parameter == "group":
-            arguments[parameter] = ledger.row("group")
-        elif parameter in settings:
-            arguments[parameter] = settings[parameter]
-        elif parameter in ("rewards", "values", "response_mask", "attention_weights"):
-            arguments[parameter] = ledger[parameter]
-    columns = function(**arguments).columns()
-    if "values" in arguments:
-        reads = inspect.signature(td_errors).parameters
-        columns["deltas"] = td_errors(**{name: given for name, given in arguments.items() if name in reads})
-    return columns
-
-
-TRUNCATION = ("zero", "bootstrap", "mask")
+# ── after a cut response ────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def truncation_rule(
@@ -292,8 +253,8 @@ def truncation_rule(
     zero: nothing follows, as if it had ended (what verl does). bootstrap: the critic's value of the state after it.
     mask: as zero, but the row stays out of the losses and the whitening.
     """
-    if rule not in TRUNCATION:
-        raise UnknownNameError("truncation rule", rule, TRUNCATION)
+    if rule not in TRUNCATIONS:
+        raise UnknownNameError("truncation rule", rule, TRUNCATIONS)
     mask = as_mask(response_mask)
     truncated = as_mask(truncated, "truncated")
     one_per_row(mask, "truncated", truncated)

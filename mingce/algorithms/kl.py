@@ -1,14 +1,7 @@
 """The distance to the reference model, what it costs, and the controllers of its price.
 
-With x = log π − log π_ref of the chosen token:
-
-    k1, kl           x                unbiased; a single token may be negative
-    abs              |x|
-    k2, mse          ½x²              its gradient is that of the true KL, so it may stand in a loss
-    k3, low_var_kl   e^{−x} − 1 + x   unbiased, never negative
-    full             Σ_a π(a)·(log π(a) − log π_ref(a)), over the whole vocabulary
-
-A name ending in + (k1+, k3+) has its own value and k2's gradient.
+The kinds of KL are those of `mingce.specs.kl`, and `full`: Σ_a π(a)·(log π(a) − log π_ref(a)) over the whole
+vocabulary. A name ending in + (k1+, k3+) has its own value and k2's gradient.
 """
 
 from __future__ import annotations
@@ -21,9 +14,8 @@ from torch import Tensor
 
 from mingce.algorithms.checks import as_mask, at_least, same_shape
 from mingce.algorithms.masking import keep
-from mingce.errors import ColumnError, SettingError, UnknownNameError
-
-VERL_CLAMP = 10.0  # verl limits k3 to ±10
+from mingce.errors import ColumnError, SettingError
+from mingce.specs.kl import FULL, find_kl
 
 _SAMPLED: dict[str, Callable[[Tensor], Tensor]] = {
     "k1": lambda x: x,
@@ -31,8 +23,6 @@ _SAMPLED: dict[str, Callable[[Tensor], Tensor]] = {
     "k2": lambda x: 0.5 * x.square(),
     "k3": lambda x: torch.expm1(-x) + x,
 }
-_NAMES = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
-KL_PENALTIES = (*_SAMPLED, *_NAMES, "full")
 
 
 def kl_penalty(
@@ -47,12 +37,9 @@ def kl_penalty(
     `clamp` limits the result to ±clamp; verl does so for k3, with 10. For `full` both inputs are log-probabilities (or
     logits) over the vocabulary, [B, T, V].
     """
-    if kl_penalty == "full":
+    if kl_penalty == FULL:
         return _full_kl(logprob, ref_logprob, response_mask, clamp)
-    base = kl_penalty.removesuffix("+")
-    estimate = _SAMPLED.get(_NAMES.get(base, base))
-    if estimate is None:
-        raise UnknownNameError("kl_penalty", kl_penalty, KL_PENALTIES)
+    estimate = _SAMPLED[find_kl(kl_penalty).name]
     if response_mask is not None:
         mask = as_mask(response_mask)
         same_shape(mask, logprob=logprob, ref_logprob=ref_logprob)
@@ -64,7 +51,7 @@ def kl_penalty(
         )
     x = logprob - ref_logprob
     value = _limited(estimate(x), clamp)
-    if kl_penalty == base:
+    if not kl_penalty.endswith("+"):
         return value
     gradient = 0.5 * x.square()
     return value.detach() + gradient - gradient.detach()

@@ -6,7 +6,8 @@ of it, and the parts' losses and gradients add up to the whole's, however it was
 
 from __future__ import annotations
 
-from typing import NamedTuple, TypedDict, Unpack
+from collections.abc import Mapping
+from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
 from torch import Tensor
@@ -15,9 +16,7 @@ from mingce.algorithms.checks import as_mask, at_least, same_shape
 from mingce.algorithms.kl import kl_penalty as token_kl
 from mingce.algorithms.masking import keep
 from mingce.errors import SettingError, UnknownNameError
-
-LOSS_AGG_MODES = ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
-MAX_LOG_RATIO = 20.0
+from mingce.specs.losses import AGGREGATIONS, MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO, POLICY_LOSSES, PolicyLoss
 
 
 class Loss(NamedTuple):
@@ -25,6 +24,14 @@ class Loss(NamedTuple):
 
     loss: Tensor
     columns: dict[str, Tensor]
+
+
+class Terms(NamedTuple):
+    """The token losses [B, T] of a policy loss, the ratio they were made with, and further columns, all masked."""
+
+    terms: Tensor
+    ratio: Tensor
+    columns: dict[str, Tensor] = {}  # noqa: RUF012  (a NamedTuple's default, never written to)
 
 
 class BatchTotals(TypedDict, total=False):
@@ -50,11 +57,10 @@ def agg_loss(
 ) -> Tensor:
     """One scalar of a matrix of token losses [B, T]; 0 when nothing is chosen.
 
-    token-mean: every token counts the same. seq-mean-…: every row counts the same, its tokens summed, averaged, or
-    summed and divided by a constant (-norm, Dr. GRPO). Rows without a chosen token do not count.
+    The modes are `mingce.specs.AGGREGATIONS`; rows without a chosen token do not count.
     """
-    if loss_agg_mode not in LOSS_AGG_MODES:
-        raise UnknownNameError("loss_agg_mode", loss_agg_mode, LOSS_AGG_MODES)
+    if loss_agg_mode not in AGGREGATIONS:
+        raise UnknownNameError("loss_agg_mode", loss_agg_mode, AGGREGATIONS)
     mask = as_mask(loss_mask, "loss_mask")
     same_shape(mask, loss_mat=loss_mat)
     whole = batch_totals(mask)
@@ -77,6 +83,103 @@ def policy_ratio(old_log_prob: Tensor, log_prob: Tensor, response_mask: Tensor) 
     return (keep(log_prob, mask) - keep(old_log_prob, mask)).clamp(-MAX_LOG_RATIO, MAX_LOG_RATIO).exp()
 
 
+def ppo(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+    dual_clip: float | None,
+) -> Terms:
+    """−min(ρÂ, clip(ρ, 1−ε_low, 1+ε_high)Â), at most −cÂ where Â < 0 (dual clip, None = off)."""
+    at_least(0.0, clip_low=clip_low, clip_high=clip_high)
+    if clip_low > 1.0:
+        raise SettingError(f"clip_low must lie between 0 and 1, but is {clip_low}.")
+    if dual_clip is not None and not dual_clip > 1.0:
+        raise SettingError(f"the dual clip must be greater than 1, but is {dual_clip}; None turns it off.")
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob, log_prob, mask)
+    advantages = keep(advantages, mask)
+    plain = -advantages * ratio
+    limited = -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    clipped = limited > plain
+    terms = torch.maximum(plain, limited)
+    dual_clipped = torch.zeros_like(mask)
+    if dual_clip is not None:
+        cap = -advantages * dual_clip
+        dual_clipped = (advantages < 0) & (terms > cap)
+        terms = torch.where(dual_clipped, cap, terms)
+    return Terms(terms, ratio, {"clipped": clipped | dual_clipped, "dual_clipped": dual_clipped})
+
+
+def cpi(old_log_prob: Tensor, log_prob: Tensor, advantages: Tensor, response_mask: Tensor) -> Terms:
+    """TRPO's surrogate −ρÂ, without a clip."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob, log_prob, mask)
+    return Terms(-keep(advantages, mask) * ratio, ratio)
+
+
+def gspo(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> Terms:
+    """PPO's clip on the ratio of the whole response, exp of the mean log-ratio; each token's gradient is its own."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    new, old = keep(log_prob, mask), keep(old_log_prob, mask)
+    mean = (new - old).sum(dim=1, keepdim=True) / mask.sum(dim=1, keepdim=True).clamp(min=1)
+    ratio = (new - new.detach() + mean.detach()).clamp(max=MAX_SEQUENCE_LOG_RATIO).exp()
+    advantages = keep(advantages, mask)
+    plain, limited = -advantages * ratio, -advantages * ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    tokens = policy_ratio(old_log_prob.detach(), log_prob.detach(), mask)
+    return Terms(torch.maximum(plain, limited), tokens, {"clipped": (limited > plain) & mask})
+
+
+def cispo(
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    clip_low: float,
+    clip_high: float,
+) -> Terms:
+    """−sg[clip(ρ)]·Â·log π: a clipped token keeps its gradient, with a limited weight."""
+    mask = as_mask(response_mask)
+    same_shape(mask, advantages=advantages)
+    ratio = policy_ratio(old_log_prob.detach(), log_prob.detach(), mask)
+    weight = ratio.clamp(1.0 - clip_low, 1.0 + clip_high)
+    return Terms(-weight * keep(advantages, mask) * keep(log_prob, mask), ratio, {"clipped": (weight != ratio) & mask})
+
+
+def policy_loss(
+    spec: PolicyLoss,
+    old_log_prob: Tensor,
+    log_prob: Tensor,
+    advantages: Tensor,
+    response_mask: Tensor,
+    settings: Mapping[str, Any],
+    loss_agg_mode: str = "token-mean",
+    **totals: Unpack[BatchTotals],
+) -> Loss:
+    """The named policy loss. Columns: new_log_probs, ratio, policy_loss, and what the loss itself tells (clipped …)."""
+    mask = as_mask(response_mask)
+    terms: Terms = spec.function(old_log_prob, log_prob, advantages, mask, **spec.arguments(settings))
+    columns = {
+        "new_log_probs": keep(log_prob.detach(), mask),
+        "ratio": keep(terms.ratio.detach(), mask),
+        **terms.columns,
+        "policy_loss": keep(terms.terms.detach(), mask),
+    }
+    return Loss(agg_loss(terms.terms, mask, loss_agg_mode, **totals), columns)
+
+
 def compute_policy_loss(
     old_log_prob: Tensor,
     log_prob: Tensor,
@@ -89,61 +192,14 @@ def compute_policy_loss(
     loss_agg_mode: str = "token-mean",
     **totals: Unpack[BatchTotals],
 ) -> Loss:
-    """PPO's clipped loss: −min(ρÂ, clip(ρ, 1−ε_low, 1+ε_high)Â), at most −cÂ where Â < 0 (dual clip, None = off).
-
-    Columns: new_log_probs, ratio, clipped, dual_clipped, policy_loss.
-    """
-    low = cliprange if cliprange_low is None else cliprange_low
-    high = cliprange if cliprange_high is None else cliprange_high
-    at_least(0.0, cliprange_low=low, cliprange_high=high)
-    if low > 1.0:
-        raise SettingError(f"cliprange_low must lie between 0 and 1, but is {low}.")
-    if clip_ratio_c is not None and not clip_ratio_c > 1.0:
-        raise SettingError(
-            f"clip_ratio_c, the dual clip, must be greater than 1, but is {clip_ratio_c}; None turns it off."
-        )
-    mask = as_mask(response_mask)
-    same_shape(mask, advantages=advantages)
-    ratio = policy_ratio(old_log_prob, log_prob, mask)
-    advantages = keep(advantages, mask)
-    plain = -advantages * ratio
-    limited = -advantages * ratio.clamp(1.0 - low, 1.0 + high)
-    clipped = limited > plain
-    terms = torch.maximum(plain, limited)
-    dual_clipped = torch.zeros_like(mask)
-    if clip_ratio_c is not None:
-        cap = -advantages * clip_ratio_c
-        dual_clipped = (advantages < 0) & (terms > cap)
-        terms = torch.where(dual_clipped, cap, terms)
-    columns = {
-        "new_log_probs": keep(log_prob.detach(), mask),
-        "ratio": keep(ratio.detach(), mask),
-        "clipped": clipped | dual_clipped,
-        "dual_clipped": dual_clipped,
-        "policy_loss": terms.detach(),
+    """PPO's clipped loss by verl's name and arguments."""
+    settings = {
+        "clip_low": cliprange if cliprange_low is None else cliprange_low,
+        "clip_high": cliprange if cliprange_high is None else cliprange_high,
+        "dual_clip": clip_ratio_c,
     }
-    return Loss(agg_loss(terms, mask, loss_agg_mode, **totals), columns)
-
-
-def compute_cpi_loss(
-    old_log_prob: Tensor,
-    log_prob: Tensor,
-    advantages: Tensor,
-    response_mask: Tensor,
-    loss_agg_mode: str = "token-mean",
-    **totals: Unpack[BatchTotals],
-) -> Loss:
-    """TRPO's surrogate −ρÂ, without a clip. Columns: new_log_probs, ratio, policy_loss."""
-    mask = as_mask(response_mask)
-    same_shape(mask, advantages=advantages)
-    ratio = policy_ratio(old_log_prob, log_prob, mask)
-    terms = -keep(advantages, mask) * ratio
-    columns = {
-        "new_log_probs": keep(log_prob.detach(), mask),
-        "ratio": keep(ratio.detach(), mask),
-        "policy_loss": terms.detach(),
-    }
-    return Loss(agg_loss(terms, mask, loss_agg_mode, **totals), columns)
+    spec = POLICY_LOSSES["ppo"]
+    return policy_loss(spec, old_log_prob, log_prob, advantages, response_mask, settings, loss_agg_mode, **totals)
 
 
 def compute_value_loss(

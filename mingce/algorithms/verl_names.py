@@ -59,11 +59,15 @@ def compute_reinforce_plus_plus_outcome_advantage(
     return masked_whiten(returns, response_mask), returns
 
 
-def _twice(credit: Credit, rewards: Tensor, response_mask: Tensor, index: Sequence[Any]) -> tuple[Tensor, Tensor]:
-    """The credit, with the raw score on the rows whose prompt was sampled once."""
+def sampled_once(credit: Credit, rewards: Tensor, response_mask: Tensor, index: Sequence[Any]) -> Tensor:
+    """The advantages as verl has them: the raw score on the rows whose prompt was sampled once."""
     mask = as_mask(response_mask)
     sizes = Counter(index)
     alone = torch.tensor([sizes[name] == 1 for name in index], dtype=torch.bool, device=mask.device)
     raw = keep(masked_sum(rewards, mask, axis=1)[:, None].expand(mask.shape), mask)
-    advantages = torch.where(alone[:, None], raw, credit.advantages)
+    return torch.where(alone[:, None], raw, credit.advantages)
+
+
+def _twice(credit: Credit, rewards: Tensor, response_mask: Tensor, index: Sequence[Any]) -> tuple[Tensor, Tensor]:
+    advantages = sampled_once(credit, rewards, response_mask, index)
     return advantages, advantages

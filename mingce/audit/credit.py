@@ -14,6 +14,7 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Floats, last_slot, rows_with
 from mingce.audit.finding import Check, Fault, Finding
+from mingce.specs import ESTIMATORS
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -236,13 +237,10 @@ def _shift(x: Floats, by: int) -> Floats:
     return out
 
 
-NO_RECURSION = ("n_step", "uniform", "last_k", "attention")
-"""Estimators of ours that assign credit without GAE's recursion."""
-
-
 def recursion(e: Evidence) -> Iterator[Finding]:
     """Do the advantages follow from rewards and values?"""
-    if str(e.settings.get("estimator", "")) in NO_RECURSION:
+    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
+    if spec is not None and spec.kind in ("window", "share"):
         return
     mask = _reach(e)
     rewards, values, advantages = _finite(e["rewards"], e["values"], raw_advantages(e))
@@ -438,7 +436,8 @@ def _bootstrap(
 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
-    if str(e.settings.get("estimator", "")) in NO_RECURSION:
+    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
+    if spec is not None and spec.kind in ("window", "share"):
         return
     sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
     if e.has("values") or constant_rows(e, sums):

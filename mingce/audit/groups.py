@@ -10,6 +10,7 @@ import numpy as np
 from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
+from mingce.specs import ESTIMATORS
 
 MISFORMED = Fault(
     "groups-misformed", "bug", (1,),
@@ -150,9 +151,10 @@ def _outcomes(e: Evidence) -> Iterator[tuple[str, Floats]]:
 def groups(e: Evidence) -> Iterator[Finding]:
     """Row-constant advantages: with which rows, and how, was each compared?"""
     column = e["advantages"]
-    if e.has("values") and not str(e.settings.get("estimator", "")).startswith(("grpo", "rloo", "dr_grpo")):
+    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
+    if e.has("values") and not (spec is not None and spec.grouped):
         return
-    if str(e.settings.get("estimator", "")) == "uniform":  # constant in a row, and compared with no other
+    if spec is not None and spec.kind == "share":  # constant in a row, and compared with no other
         return
     true = _groups(e)
     used = np.flatnonzero(e.mask.any(axis=1))

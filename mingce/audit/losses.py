@@ -11,6 +11,7 @@ from mingce.audit.aggregation import SPREADS, Terms, Way, declared_mode, masks, 
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.audit.kl import kl_estimates, kl_slopes
 
 MAX_LOG_RATIO = 20.0
 DUAL_CLIP = 3.0  # verl's default
@@ -260,10 +261,8 @@ def kl_loss(e: Evidence) -> Iterator[Finding]:
         with np.errstate(all="ignore"):
             x = e[policy] - e["ref_log_probs"]
             rounding = rounding_of(e, policy) * np.abs(e[policy]) + rounding_of(e, "ref_log_probs") * np.abs(e[policy])
-            estimates = {"k1": x, "k2": 0.5 * x**2, "k3": np.expm1(-x) + x, "abs": np.abs(x)}
             scaled = [1.0] if not coef else [1.0, coef]
-            one = np.ones_like(x)
-            slopes = {"k1": one, "k2": np.abs(x), "k3": np.abs(np.expm1(-x)), "abs": one}
+            estimates, slopes = kl_estimates(x), kl_slopes(x)
         options = [way for way in ways(e, seen) if way.numerator == way.denominator == "loss"]
         variants = [
             ((name, name), Terms(factor * k, factor * rounding * slopes[name], seen))

@@ -9,6 +9,7 @@ import numpy as np
 
 from mingce.audit.diff import MASKS, Side, Words, compared
 from mingce.audit.evidence import Bools, Floats, Ints
+from mingce.audit.kl import kl_estimates
 
 Reason = tuple[str, Words]
 UNKNOWN: Reason = ("", ("", ""))
@@ -282,7 +283,7 @@ def _estimates(side: Side) -> dict[str, Floats] | None:
     if not side.e.has("old_log_probs", "ref_log_probs"):
         return None
     x = side.column("old_log_probs") - side.column("ref_log_probs")
-    return {"k1": x, "k2": 0.5 * x**2, "k3": np.expm1(-x) + x, "|x|": np.abs(x)}
+    return kl_estimates(x)
 
 
 def _penalty(side: Side, column: str) -> Penalty | None:

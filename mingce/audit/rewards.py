@@ -13,6 +13,8 @@ import numpy as np
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, rows_with
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.geometry import chosen_pads
+from mingce.audit.kl import kl_estimates
+from mingce.specs.kl import kl_name
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -124,19 +126,13 @@ REWARD_UNEXPLAINED = Fault(
 
 # ── K4 how the reward is composed ──────────────────────────────────────────────────────────────────────────────────
 
-_NAMES = {
-    "kl": "k1", "k1": "k1", "abs": "abs", "mse": "k2", "k2": "k2", "low_var_kl": "k3", "k3": "k3", "full": "full",
-}  # fmt: skip
-
 
 def _penalties(e: Evidence) -> dict[str, Floats]:
     """The KL estimators of the dumped log-probs, or the dumped KL itself."""
     if not e.has("old_log_probs", "ref_log_probs"):
         return {"kl": e["kl"]}
     with np.errstate(all="ignore"):
-        x = e["old_log_probs"] - e["ref_log_probs"]
-        k3 = np.clip(np.exp(np.clip(-x, -20, 20)) - 1 + x, -10, 10)
-        return {"k1": x, "abs": np.abs(x), "k2": 0.5 * x * x, "k3": k3}
+        return kl_estimates(e["old_log_probs"] - e["ref_log_probs"], clamp=True)
 
 
 def _fit(y: Floats, k: Floats) -> tuple[float, float]:
@@ -170,12 +166,12 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if len(y) and np.abs(y).max() > grain * (0.1 if e.coarse else 1.0):
         fits = {one: _fit(y, np.where(finite, k, 0.0)[judged]) for one, k in penalties.items()}
         name = min(fits, key=lambda one: fits[one][1])
-        wanted = _NAMES.get(str(e.settings.get("kl_estimator", "")), "")
+        wanted = kl_name(e.settings.get("kl_estimator"))
         enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
         if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.3, 1.5 * fits[name][1]):
             name = wanted
-        elif "k1" in fits and fits["k1"][1] <= 1.01 * fits[name][1]:
-            name = "k1"
+        elif (plain := next(iter(fits))) and fits[plain][1] <= 1.01 * fits[name][1]:
+            name = plain
         beta, residual = fits[name]
         if residual > enough:
             yield Finding(REWARD_UNEXPLAINED, "rewards", {"found": name, "residual": residual})
@@ -231,7 +227,7 @@ def _scores(e: Evidence) -> Floats:
     if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.get("beta"):
         return rewards
     penalties = _penalties(e)
-    known = _NAMES.get(str(e.settings.get("kl_estimator", "")), "k1")
+    known = kl_name(e.settings.get("kl_estimator"))
     k = np.nan_to_num(penalties.get(known, next(iter(penalties.values()))), nan=0.0, posinf=0.0, neginf=0.0)
     left = rewards + float(e.settings["beta"]) * np.where(e.mask, k, 0.0)
     noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)

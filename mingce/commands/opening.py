@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mingce import checkpoints
-from mingce.algorithms.advantage import needs_critic
 from mingce.checkpoints import Checkpoint
 from mingce.commands.targets import Step, find_run
 from mingce.config import Config, read_config
@@ -20,6 +19,7 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.learner import take_weights
 from mingce.run import Run
+from mingce.specs import find_estimator
 
 
 @dataclass(frozen=True)
@@ -59,7 +59,7 @@ def open_policy(
     if found is None:
         return Opened(str(where), config, actor, None, 0, run)
     take_weights(actor.model, found.tensors["actor"])
-    wanted = critic and needs_critic(config.estimator) and "critic" in found.tensors
+    wanted = critic and find_estimator(config.estimator).needs_critic and "critic" in found.tensors
     return Opened(str(where), config, actor, _critic(config, actor, found) if wanted else None, found.step, run)
 
 

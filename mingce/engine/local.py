@@ -10,7 +10,6 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config
 from mingce.errors import DataError, RankFault
 from mingce.lang import display_lang, say
@@ -23,6 +22,7 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
+from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Task
 from mingce.tasks.combined import BatchScorer
 from mingce.tasks.data import filter_prompts
@@ -98,7 +98,7 @@ def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note:
     reference = None
     if needs_reference(config):
         reference = Reference(model, actor.pad_id, config.sampling.temperature, config.micro_batch_tokens)
-    critic = build_critic(config, actor) if needs_critic(config.estimator) else None
+    critic = build_critic(config, actor) if find_estimator(config.estimator).needs_critic else None
     train, held_out = fitting_prompts(config, task, tokenizer, note)
     reward = Reward(scorer, tokenizer, config.seed)
     return Roles(actor, critic, reference, reward, judge, task, tokenizer, train, held_out)

@@ -14,7 +14,6 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
-from mingce.algorithms.advantage import needs_critic
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, expect_cluster, ray_package
 from mingce.engine.group import Group
@@ -30,6 +29,7 @@ from mingce.roles.critic import Critic
 from mingce.roles.learner import Learner
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Judge, Reward, function_pool
+from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
 from mingce.tensor_files import Stored
 
@@ -80,7 +80,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)
     wanted = {"actor": r.ranks, "reward": r.reward_ranks}
-    if needs_critic(config.estimator):
+    if find_estimator(config.estimator).needs_critic:
         wanted["critic"] = r.critic_ranks
     if needs_reference(config):
         wanted["reference"] = r.reference_ranks

@@ -14,6 +14,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
+from mingce.explain.recomputed import filled, recompute
 
 TOLERANCE = 2e-5
 SMALL = 0.0005
@@ -137,7 +138,7 @@ def token_values(rollout: Mapping[str, Any], t: int) -> tuple[Values, dict[str, 
             values["whitened"] = (raw - whitening["mean"]) / spread if whitening["variance"] > 0 else 0.0
     used = recorded.get("whitened_advantages")
     values["used"] = recorded.get("advantages") if used is None else used
-    _losses(values, settings)
+    _losses(values, rollout, t)
     for name, column in RESULTS.values():
         _settle(values, name, recorded.get(column))
     return values, recorded
@@ -174,109 +175,43 @@ def _kl_and_reward(values: Values, settings: Mapping[str, Any]) -> None:
 
 
 def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int | None) -> None:
-    """δ, A, R and what they are made of, by the estimator's twin over the whole row or group."""
+    """δ, A, R and what they are made of, by the estimator's definition over the whole row or group."""
     columns, settings = rollout["columns"], rollout["settings"]
-    mask = columns["response_mask"]
-    gamma, lam, name = settings.get("gamma"), settings.get("lam"), settings.get("estimator")
-    rewards, critic = _filled(columns.get("rewards")), _filled(columns.get("values"))
-    if rewards is None:
+    gamma, lam, critic = settings.get("gamma"), settings.get("lam"), filled(columns.get("values"))
+    credit = recompute(rollout)
+    if "rewards" not in columns:
         return
-    after = float(rollout.get("bootstrap") or 0.0)
-    values["own"] = values["total"] = math.fsum(rewards[s] for s in reference.chosen(mask))
+    slots = reference.chosen(columns["response_mask"])
+    rewards = filled(columns["rewards"]) or []
+    values["own"] = values["total"] = math.fsum(rewards[s] for s in slots)
     if gamma is not None and lam is not None:
         values["gamma_lam"] = gamma * lam
-    if critic is not None and gamma is not None:
-        values["next_value"] = after if following is None else critic[following]
-        steps, credit = _of_row(rollout, rewards, critic)
-        values["delta"] = steps.deltas[0][t]
-        if credit is not None:
-            values["advantage"], values["return"] = credit.advantages[0][t], credit.returns[0][t]
-            values["next_advantage"] = 0.0 if following is None else credit.advantages[0][following]
-            return
-    if name == "reinforce_plus_plus" and gamma is not None:
-        values["advantage"] = reference.reinforce_plus_plus([rewards], [mask], gamma)[0][t]
-    elif name in ("uniform", "last_k", "attention"):
-        _shared(values, columns, settings, rewards, t)
-    elif name in ("grpo", "dr_grpo", "rloo"):
-        _grouped(values, rollout, t)
-
-
-_last_row: tuple[Any, Any, list[float], tuple[reference.Credit, reference.Credit | None]] | None = None
-
-
-def _of_row(
-    rollout: Mapping[str, Any], rewards: list[float], critic: list[float]
-) -> tuple[reference.Credit, reference.Credit | None]:
-    """The row's TD errors and the estimator's credit; the last row's are kept, for its tokens are asked for in turn."""
-    global _last_row
-    columns, settings = rollout["columns"], rollout["settings"]
-    after, kept = [float(rollout.get("bootstrap") or 0.0)], _last_row
-    if kept is not None and kept[0] is columns and kept[1] is settings and kept[2] == after:
-        return kept[3]
-    rows = [rewards], [critic], [columns["response_mask"]]
-    gamma, lam, n = settings["gamma"], settings.get("lam"), settings.get("n")
-    steps = reference.td0(*rows, gamma, after)
-    name, credit = settings.get("estimator"), None
-    if name == "gae" and lam is not None:
-        credit = reference.gae(*rows, gamma, lam, after)
-    elif name == "monte_carlo":
-        credit = reference.monte_carlo(*rows, gamma, after)
-    elif name == "td0":
-        credit = steps
-    elif name == "n_step" and n:
-        credit = reference.n_step(*rows, gamma, n, after)
-    _last_row = columns, settings, after, (steps, credit)
-    return steps, credit
-
-
-def _shared(
-    values: Values, columns: Mapping[str, Any], settings: Mapping[str, Any], rewards: Sequence[float], t: int
-) -> None:
-    mask = columns["response_mask"]
-    weights = _filled(columns.get("attention_weights"))
-    if settings["estimator"] == "last_k" and settings.get("k"):
-        values["advantage"] = reference.last_k([rewards], [mask], settings["k"])[0][t]
-    elif settings["estimator"] == "attention" and weights is not None:
-        values["advantage"] = reference.attention([rewards], [mask], [weights])[0][t]
-    elif settings["estimator"] == "uniform":
-        values["advantage"] = reference.uniform([rewards], [mask])[0][t]
-    ones = [1.0 / len(reference.chosen(mask))] * len(mask)
-    if values.get("advantage") is not None:
-        values["share"] = values["advantage"] / values["own"] if values["own"] else ones[t]
-
-
-def _grouped(values: Values, rollout: Mapping[str, Any], t: int) -> None:
-    """Against the samples of the same prompt; not known where some of them were left out."""
-    siblings = rollout.get("siblings") or []
-    if rollout.get("siblings_left_out") or any(sibling.get("rewards") is None for sibling in siblings):
+    if credit.deltas is not None:
+        values["delta"] = credit.deltas[t]
+        values["next_value"] = (
+            float(rollout.get("bootstrap") or 0.0) if following is None else (critic or [])[following]
+        )
+    if credit.advantages is None:
         return
-    rows = [_filled(sibling["rewards"]) or [] for sibling in siblings]
-    masks = [sibling["response_mask"] for sibling in siblings]
-    group = [0] * len(rows)
-    own = next((b for b, sibling in enumerate(siblings) if sibling["row"] == rollout["row"]), None)
-    if own is None:
-        return
-    twin = {"grpo": reference.grpo, "dr_grpo": reference.dr_grpo, "rloo": reference.rloo}
-    values["advantage"] = twin[rollout["settings"]["estimator"]](rows, masks, group)[own][t]
-    totals = [math.fsum(r for r, m in zip(row, mask, strict=True) if m) for row, mask in zip(rows, masks, strict=True)]
-    values["group_size"] = len(totals)
-    values["group_mean"] = math.fsum(totals) / len(totals)
-    if len(totals) > 1:
-        squares = math.fsum((total - values["group_mean"]) ** 2 for total in totals)
-        values["group_std"] = math.sqrt(squares / (len(totals) - 1))
-        values["others_mean"] = (math.fsum(totals) - totals[own]) / (len(totals) - 1)
+    values["advantage"] = credit.advantages[t]
+    values["next_advantage"] = 0.0 if following is None else credit.advantages[following]
+    values["return"] = None if credit.returns is None else credit.returns[t]
+    values["baseline"] = values["own"] - credit.advantages[t]
+    values["share"] = credit.advantages[t] / values["own"] if values["own"] else 1.0 / len(slots)
+    values |= credit.group
 
 
-def _losses(values: Values, settings: Mapping[str, Any]) -> None:
+def _losses(values: Values, rollout: Mapping[str, Any], t: int) -> None:
     old, new, used = values["old_log_prob"], values["new_log_prob"], values["used"]
     low, high = values["clip_low"], values["clip_high"]
     if old is not None and new is not None:
         values["log_ratio"] = new - old
         values["ratio"] = reference.policy_term(old, new, 0.0).ratio
-        if used is not None and settings.get("policy_loss") == "cpi":
-            values["policy_loss"] = reference.cpi_term(old, new, used)
-        elif used is not None and low is not None and high is not None:
-            values["policy_loss"] = reference.policy_term(old, new, used, low, high, settings.get("dual_clip")).loss
+        row = recompute(rollout)
+        values["sequence_ratio"] = row.sequence_ratio
+        if used is not None and row.losses is not None:
+            values["policy_loss"] = row.losses[t].loss
+        if used is not None and low is not None and high is not None:
             values["low_bound"], values["high_bound"] = 1 - low, 1 + high
             values["clipped_ratio"] = min(max(values["ratio"], 1 - low), 1 + high)
             values["plain_term"] = values["ratio"] * used
@@ -300,10 +235,6 @@ def _settle(values: Values, name: str, recorded: float | None) -> None:
     agrees = abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))
     values[f"agrees_{name}"] = agrees
     values[name] = recorded if agrees else computed
-
-
-def _filled(column: Sequence[float | None] | None) -> list[float] | None:
-    return None if column is None else [0.0 if x is None else x for x in column]
 
 
 def _at(columns: Mapping[str, Any], name: str, t: int) -> float | None:

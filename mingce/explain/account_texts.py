@@ -12,8 +12,12 @@ every name in `needs` has a value and none in `lacks` has one. Some sections end
 
 from __future__ import annotations
 
+import re
+from collections.abc import Iterator
 from dataclasses import asdict, dataclass, field
 from typing import Any
+
+from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 LEVELS = ("child", "engineer", "proof")
 Pair = tuple[str, str]  # (中文, English)
@@ -66,9 +70,9 @@ _CREDIT_SIGN = {
         "It is almost 0: “{token}” was neither better nor worse than usual here.",
     ),
 }
-_SHARED = ("uniform", "last_k", "attention")
+_SHARED = tuple(spec.name for spec in ESTIMATORS.values() if spec.kind == "share")
 
-SECTIONS: tuple[Section, ...] = (
+_WRITTEN: tuple[Section, ...] = (
     Section(
         "not_chosen",
         ("不是策略选的", "Not chosen by the policy"),
@@ -257,8 +261,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（优势，GAE）", "The credit (advantage, GAE)"),
-        "A_t = δ_t + γλ·A_{t+1}",
-        "A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}",
+        ESTIMATORS["gae"].formula,
+        ESTIMATORS["gae"].numbers,
         (
             (
                 "“{token}”自己的意外是 {delta}。它还为后面铺了路，所以后面的功劳 {next_advantage} 也分给它一部分（乘 {gamma_lam}）。合起来是 {advantage}。",
@@ -281,8 +285,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（优势，蒙特卡洛）", "The credit (advantage, Monte Carlo)"),
-        "A_t = G_t − V(s_t),  G_t = Σ_k γ^k·r_{t+k}",
-        "A_{t} = {return} − {value} = {advantage}",
+        ESTIMATORS["monte_carlo"].formula,
+        ESTIMATORS["monte_carlo"].numbers,
         (
             (
                 "从“{token}”起一直到最后，真正拿到的分是 {return}；教练事先猜 {value}。多出来的 {advantage} 就是功劳。",
@@ -305,8 +309,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（优势，TD(0)）", "The credit (advantage, TD(0))"),
-        "A_t = δ_t",
-        "A_{t} = {delta} = {advantage}",
+        ESTIMATORS["td0"].formula,
+        ESTIMATORS["td0"].numbers,
         (
             (
                 "只看眼前一步：“{token}”带来的意外 {advantage} 就是它的功劳，后面的事与它无关。",
@@ -329,8 +333,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（优势，n 步）", "The credit (advantage, n steps)"),
-        "A_t = Σ_{l<n} γ^l·δ_{t+l}",
-        "A_{t} = Σ_(l<{n}) {gamma}^l·δ_({t}+l) = {advantage}",
+        ESTIMATORS["n_step"].formula,
+        ESTIMATORS["n_step"].numbers,
         (
             (
                 "往后看 {n} 个词，把它们的意外加起来：{advantage}。再往后的就不算在“{token}”头上了。",
@@ -353,8 +357,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（按份额分）", "The credit (shared out)"),
-        "A_t = w_t·Σ_j r_j,  Σ_t w_t = 1",
-        "A_{t} = {share}·{own} = {advantage}",
+        ESTIMATORS[_SHARED[0]].formula,
+        ESTIMATORS[_SHARED[0]].numbers,
         (
             (
                 "整句话一共得了 {own} 分，像分蛋糕一样分给每个词，“{token}”分到 {advantage}。",
@@ -377,8 +381,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（和同题的回答比，GRPO）", "The credit (against its group, GRPO)"),
-        "A_t = (R − mean)/(std + 10⁻⁶)",
-        "A_{t} = ({own} − {group_mean})/({group_std} + 10⁻⁶) = {advantage}",
+        ESTIMATORS["grpo"].formula,
+        ESTIMATORS["grpo"].numbers,
         (
             (
                 "同一道题答了 {group_size} 次，平均 {group_mean} 分，这一次 {own} 分。高出平均多少，就是这句话里每个词共同的功劳。",
@@ -401,8 +405,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（减组均值，Dr. GRPO）", "The credit (less the group's mean, Dr. GRPO)"),
-        "A_t = R − mean",
-        "A_{t} = {own} − {group_mean} = {advantage}",
+        ESTIMATORS["dr_grpo"].formula,
+        ESTIMATORS["dr_grpo"].numbers,
         (
             (
                 "同一道题答了 {group_size} 次，平均 {group_mean} 分，这一次 {own} 分，差 {advantage}。",
@@ -425,8 +429,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（和其他几条比，RLOO）", "The credit (against the others, RLOO)"),
-        "A_t = R_i − mean_{j≠i} R_j",
-        "A_{t} = {own} − {others_mean} = {advantage}",
+        ESTIMATORS["rloo"].formula,
+        ESTIMATORS["rloo"].numbers,
         (
             (
                 "同一道题另外几次的平均是 {others_mean} 分，这一次 {own} 分，差 {advantage}。",
@@ -449,8 +453,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "advantage",
         ("功劳（折扣回报，REINFORCE++）", "The credit (return to go, REINFORCE++)"),
-        "A_t = G_t = Σ_k γ^k·r_{t+k}",
-        "A_{t} = Σ_k {gamma}^k·r_({t}+k) = {advantage}",
+        ESTIMATORS["reinforce_plus_plus"].formula,
+        ESTIMATORS["reinforce_plus_plus"].numbers,
         (
             (
                 "从“{token}”起到结束一共拿到 {advantage} 分，先全记在它头上；之后再和全班的平均比。",
@@ -554,8 +558,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "policy",
         ("策略损失与裁剪", "Policy loss and clip"),
-        "L^π_t = −min(ρ_t·Â_t, clip(ρ_t, 1−ε_low, 1+ε_high)·Â_t)",
-        "L^π_{t} = −min({ratio}·{used}, {clipped_ratio}·{used}) = −min({plain_term}, {clipped_term}) = {policy_loss}",
+        POLICY_LOSSES["ppo"].formula,
+        POLICY_LOSSES["ppo"].numbers,
         (
             (
                 "一次不许改太多：可能性只准在原来的 {low_bound} 到 {high_bound} 倍之间算数，超出的部分不再给好处。",
@@ -591,8 +595,8 @@ SECTIONS: tuple[Section, ...] = (
     Section(
         "policy",
         ("策略损失（TRPO 的代理目标）", "Policy loss (TRPO's surrogate)"),
-        "L^π_t = −ρ_t·Â_t",
-        "L^π_{t} = −{ratio}·{used} = {policy_loss}",
+        POLICY_LOSSES["cpi"].formula,
+        POLICY_LOSSES["cpi"].numbers,
         (
             (
                 "功劳 {used} 乘上可能性的变化 {ratio}，取相反数：损失越小，说明好词越多、坏词越少。",
@@ -662,3 +666,41 @@ SECTIONS: tuple[Section, ...] = (
         lacks=("value_clip",),
     ),
 )
+
+
+def _from_spec(spec: Estimator | PolicyLoss) -> Section:
+    """The section of an estimator or a policy loss for which none is written: its formula, numbers and meaning."""
+    credit = isinstance(spec, Estimator)
+    title = (
+        (f"功劳（{spec.zh}）", f"The credit ({spec.en})")
+        if credit
+        else (f"策略损失（{spec.zh}）", f"Policy loss ({spec.en})")
+    )
+    words = (
+        f"{spec.zh}：{{{'advantage' if credit else 'policy_loss'}}}。",
+        f"{spec.en[0].upper()}{spec.en[1:]}: {{{'advantage' if credit else 'policy_loss'}}}.",
+    )
+    needs = tuple(dict.fromkeys(name for name in re.findall(r"\{([a-z_]+)\}", spec.numbers) if name != "t"))
+    if credit:
+        return Section(
+            "advantage", title, spec.formula, spec.numbers, (words,) * 3, needs, estimators=(spec.name,),
+            case_of="advantage", cases=_CREDIT_SIGN,
+        )  # fmt: skip
+    return Section("policy", title, spec.formula, spec.numbers, (words,) * 3, needs, losses=(spec.name,))
+
+
+def _all_sections() -> Iterator[Section]:
+    """The written sections, each followed by those of specs that have none, at the end of their kind."""
+    estimators = {name for section in _WRITTEN for name in section.estimators or ()}
+    losses = {name for section in _WRITTEN for name in section.losses or ()}
+    extra = {
+        "advantage": [_from_spec(spec) for spec in ESTIMATORS.values() if spec.name not in estimators],
+        "policy": [_from_spec(spec) for spec in POLICY_LOSSES.values() if spec.name not in losses],
+    }
+    for section, following in zip(_WRITTEN, (*_WRITTEN[1:], None), strict=True):
+        yield section
+        if following is None or following.id != section.id:
+            yield from extra.get(section.id, ())
+
+
+SECTIONS: tuple[Section, ...] = tuple(_all_sections())

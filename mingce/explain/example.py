@@ -13,6 +13,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.errors import SettingError, UnknownNameError
+from mingce.specs import ESTIMATORS, find_estimator, find_policy_loss
 
 Rollout = dict[str, Any]
 Row = Sequence[float]
@@ -152,18 +153,16 @@ def completed(rollout: Rollout) -> Rollout:
     columns.setdefault("new_values", columns.get("values"))
     used = "whitened_advantages" if "whitened_advantages" in columns else "advantages"
     if columns["new_log_probs"] is not None and used in columns:
-        low, high, dual = settings["clip_low"], settings["clip_high"], settings.get("dual_clip")
-        terms = each(
-            lambda old, new, a: reference.policy_term(old, new, a, low, high, dual),
-            "old_log_probs", "new_log_probs", used,
-        )  # fmt: skip
-        for name, part in (
-            ("ratio", "ratio"), ("policy_loss", "loss"), ("clipped", "clipped"), ("dual_clipped", "dual_clipped"),
-        ):  # fmt: skip
-            columns[name] = [None if term is None else getattr(term, part) for term in terms]
-        if settings.get("policy_loss") == "cpi":
-            columns["policy_loss"] = each(reference.cpi_term, "old_log_probs", "new_log_probs", used)
-            del columns["clipped"], columns["dual_clipped"]
+        spec = find_policy_loss(settings.get("policy_loss") or "ppo")
+        old, new, advantages = (_plain(columns[name]) for name in ("old_log_probs", "new_log_probs", used))
+        losses = spec.terms(old, new, advantages, mask, settings)
+        parts = {"ratio": "ratio", "policy_loss": "loss"}
+        if spec.clips:
+            parts["clipped"] = "clipped"
+        if "dual_clip" in spec.settings:
+            parts["dual_clipped"] = "dual_clipped"
+        for name, part in parts.items():
+            columns[name] = [getattr(losses[t], part) if t in losses else None for t in range(len(mask))]
     if columns["new_values"] is not None and "returns" in columns:
         terms = each(
             lambda new, target, old: reference.value_term(new, target, old, settings.get("value_clip")),
@@ -176,47 +175,37 @@ def completed(rollout: Rollout) -> Rollout:
 
 
 def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
-    return "values" in columns or settings["estimator"] in _WITHOUT_CRITIC
+    return all(name in columns for name in find_estimator(settings["estimator"]).inputs)
 
 
 def _credit(columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], after: float) -> dict[str, Any]:
-    name, rewards, gamma = settings["estimator"], [_plain(columns["rewards"])], settings["gamma"]
-    if name in _WITHOUT_CRITIC:
-        shares: dict[str, Callable[[], reference.Matrix]] = {
-            "uniform": lambda: reference.uniform(rewards, [mask]),
-            "last_k": lambda: reference.last_k(rewards, [mask], settings["k"]),
-            "reinforce_plus_plus": lambda: reference.reinforce_plus_plus(rewards, [mask], gamma),
-        }
-        return {"advantages": shares[name]()[0]}
-    values = [_plain(columns["values"])]
-    twins: dict[str, Callable[[], reference.Credit]] = {
-        "gae": lambda: reference.gae(rewards, values, [mask], gamma, settings["lam"], [after]),
-        "monte_carlo": lambda: reference.monte_carlo(rewards, values, [mask], gamma, [after]),
-        "td0": lambda: reference.td0(rewards, values, [mask], gamma, [after]),
-        "n_step": lambda: reference.n_step(rewards, values, [mask], gamma, settings["n"], [after]),
-    }
-    credit = twins[name]()
-    return {"deltas": credit.deltas[0], "advantages": credit.advantages[0], "returns": credit.returns[0]}
+    row = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
+    credit = find_estimator(settings["estimator"]).estimate(row, settings, [after])
+    named = {"deltas": credit.deltas, "advantages": credit.advantages, "returns": credit.returns}
+    return {name: rows[0] for name, rows in named.items() if rows is not None}
 
 
-_WITH_CRITIC, _WITHOUT_CRITIC = ("gae", "monte_carlo", "td0", "n_step"), ("uniform", "last_k", "reinforce_plus_plus")
+_OF_ONE_ROW = ("rewards", "values", "response_mask")
+"""What one response's numbers can give an estimator."""
 
 
 def _check(settings: Mapping[str, Any]) -> None:
     """What a person may have got wrong; None stands for what is not known."""
-    name = settings["estimator"]
-    if name in ("grpo", "dr_grpo", "rloo", "attention"):
-        needs = "the last token's attention" if name == "attention" else "the other answers to the prompt"
-        raise SettingError(f"'{name}' needs {needs}; choose {', '.join((*_WITH_CRITIC, *_WITHOUT_CRITIC))}.")
-    if name not in (*_WITH_CRITIC, *_WITHOUT_CRITIC):
-        raise UnknownNameError("estimator", str(name), (*_WITH_CRITIC, *_WITHOUT_CRITIC))
+    name = str(settings["estimator"])
+    possible = [spec.name for spec in ESTIMATORS.values() if all(one in _OF_ONE_ROW for one in spec.inputs)]
+    if name in ESTIMATORS and name not in possible:
+        grouped = ESTIMATORS[name].grouped
+        needs = "the other answers to the prompt" if grouped else "more than the numbers of one response"
+        raise SettingError(f"'{name}' needs {needs}; choose {', '.join(possible)}.")
+    if name not in ESTIMATORS:
+        raise UnknownNameError("estimator", name, possible)
     for key in ("gamma", "lam"):
         if settings[key] is not None and not 0 <= settings[key] <= 1:
             raise SettingError(f"{key} must lie between 0 and 1, but is {settings[key]}.")
     if settings.get("beta") is not None and not math.isfinite(settings["beta"]):
         raise SettingError(f"beta must be a finite number, but is {settings['beta']}.")
-    for needed, key in (("n_step", "n"), ("last_k", "k")):
-        if name == needed and (settings.get(key) is None or settings[key] < 1):
+    for key in ("n", "k"):
+        if key in ESTIMATORS[name].settings and (settings.get(key) is None or settings[key] < 1):
             raise SettingError(f"estimator {name} needs {key}, a whole number from 1; it is {settings.get(key)}.")
 
 

@@ -14,6 +14,7 @@ from mingce.algorithms import reference
 from mingce.errors import SettingError
 from mingce.explain.picture_style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, remarks, save, style
 from mingce.lang import say
+from mingce.specs import ESTIMATORS
 from mingce.watch.tokens import END, visible
 
 if TYPE_CHECKING:
@@ -196,15 +197,17 @@ _PANELS = (
 
 def _decay(settings: Mapping[str, Any]) -> float:
     """What a δ one token later counts for: γλ with GAE, γ otherwise."""
-    gamma, lam, name = settings.get("gamma"), settings.get("lam"), settings.get("estimator")
-    gamma = 1.0 if gamma is None else gamma
-    return float(gamma * lam) if name == "gae" and lam is not None else float(gamma)
+    gamma, spec = settings.get("gamma"), ESTIMATORS.get(settings.get("estimator") or "")
+    lam = spec.effective_lambda(settings.get("lam")) if spec else None
+    return float(1.0 if gamma is None else gamma) * (1.0 if lam is None else lam)
 
 
 def _reach(settings: Mapping[str, Any]) -> int:
     """From how many tokens on a δ still counts."""
-    name, n = settings.get("estimator"), settings.get("n")
-    return 0 if name == "td0" else n - 1 if name == "n_step" and n else MOST_TOKENS
+    spec, n = ESTIMATORS.get(settings.get("estimator") or ""), settings.get("n")
+    if spec is not None and spec.fixed_lambda == 0:
+        return 0
+    return n - 1 if spec is not None and "n" in spec.settings and n else MOST_TOKENS
 
 
 def _name(ax: Axes, symbol: str, words: str, legend: bool = False) -> None:

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from mingce import checkpoints
-from mingce.algorithms.advantage import needs_critic
 from mingce.commands.opening import Opened, open_policy
 from mingce.commands.targets import Step, find_run
 from mingce.config import Config
@@ -27,13 +26,13 @@ from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import render_prompt
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Reward, function_pool, reward_scorer
+from mingce.specs import find_estimator
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
 from mingce.trust import expect_trust
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
-GROUP = ("grpo", "dr_grpo", "rloo")
 ASSUMED = 1.0
 
 
@@ -56,7 +55,7 @@ def scored(
         step = checkpoints.best_step(run)
     opened = open_policy(where, step=step, overrides=overrides)
     config, notes = opened.config, [_whose(opened, lang)]
-    if config.estimator in GROUP:
+    if find_estimator(config.estimator).grouped:
         raise SettingError(
             f"{config.estimator} compares the answers to one prompt, and here is one answer only; give --estimator gae."
         )
@@ -119,7 +118,7 @@ def _measure(opened: Opened, ledger: Ledger, lang: str, notes: list[str]) -> Non
     begun = actor.model if hasattr(actor.model, "disable_adapter") else build_actor(config).model
     reference = Reference(begun, actor.pad_id, actor.sampling.temperature, config.micro_batch_tokens)
     ledger.fill(actor.log_probs(ledger), reference.log_probs(ledger))
-    if not needs_critic(config.estimator):
+    if not find_estimator(config.estimator).needs_critic:
         return
     critic = opened.critic
     if critic is None:

@@ -8,6 +8,7 @@ from mingce.columns import COLUMNS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.example import Rollout
 from mingce.explain.walk_texts import label
+from mingce.specs import ESTIMATORS
 
 STAGES = {  # the column a stage arrives at: its section of the account, and the columns shown with it
     "scores": ("scores", ()),
@@ -24,15 +25,13 @@ STAGES = {  # the column a stage arrives at: its section of the account, and the
 }
 _MEASURED = {"scores": "mingce.roles.reward.Reward.score", "values": "mingce.roles.critic.Critic.values"}
 _TWINS = {
-    "kl": "kl_penalty",
-    "rewards": "kl_rewards",
-    "deltas": "td0",
-    "whitened_advantages": "masked_whiten",
-    "ratio": "policy_term",
-    "policy_loss": "policy_term",
-    "value_loss": "value_term",
+    "kl": "mingce.specs.kl.kl_penalty",
+    "rewards": "mingce.algorithms.reference.kl_rewards",
+    "deltas": "mingce.specs.estimators.td0",
+    "whitened_advantages": "mingce.algorithms.reference.masked_whiten",
+    "ratio": "mingce.specs.losses.policy_ratio",
+    "value_loss": "mingce.algorithms.reference.value_term",
 }
-_CRITIC = ("gae", "monte_carlo", "td0", "n_step")
 _SETTINGS = {"kl": ("kl_estimator",), "rewards": ("beta",), "deltas": ("gamma",), "advantages": ("gamma", "lam"),
              "policy_loss": ("clip_low", "clip_high")}  # fmt: skip
 
@@ -56,7 +55,8 @@ def unknown(name: str, rollout: Rollout, lang: str) -> str:
 def _absent(name: str, rollout: Rollout) -> list[str]:
     """The columns it would be computed from that are not there."""
     inputs = COLUMNS[name].inputs if COLUMNS[name].is_computed else ()
-    if name in ("advantages", "returns") and rollout["settings"].get("estimator") in _CRITIC:
+    spec = ESTIMATORS.get(rollout["settings"].get("estimator") or "")
+    if name in ("advantages", "returns") and spec is not None and spec.needs_critic:
         inputs = ("rewards", "values")
     return [one for one in inputs if one not in rollout["columns"]]
 
@@ -72,8 +72,9 @@ def code_of(name: str, rollout: Rollout) -> tuple[CodeRef, ...]:
     fast, twin = COLUMNS[name].source.replace(":", "."), _TWINS.get(name)
     estimator = rollout["settings"].get("estimator")
     if name in ("advantages", "returns") and estimator:
-        fast, twin = f"mingce.algorithms.advantage.{estimator}", estimator
-    if name == "policy_loss" and rollout["settings"].get("policy_loss") == "cpi":
-        fast, twin = "mingce.algorithms.losses.compute_cpi_loss", "cpi_term"
-    names = (fast, f"mingce.algorithms.reference.{twin}") if twin else (fast,)
+        return resolve(f"mingce.algorithms.advantage.{estimator}"), resolve(f"mingce.specs.estimators.{estimator}")
+    if name == "policy_loss":
+        loss = rollout["settings"].get("policy_loss") or "ppo"
+        return resolve(f"mingce.algorithms.losses.{loss}"), resolve(f"mingce.specs.losses.{loss}")
+    names = (fast, twin) if twin else (fast,)
     return tuple(resolve(one) for one in names)

@@ -15,6 +15,7 @@ from mingce.explain.account import shown
 from mingce.explain.walk import Line, Stage, Walk
 from mingce.explain.walk_texts import label
 from mingce.explain.wrapping import padded, wrapped
+from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.watch.text import MUTED
 from mingce.watch.tokens import credit_style
 
@@ -65,13 +66,12 @@ def heading(walk: Walk) -> str:
 def settings_line(walk: Walk) -> str:
     """`gae   γ=1   λ=0.95 …`: what the numbers are made with, as far as it is known."""
     settings, columns = walk.rollout["settings"], walk.rollout["columns"]
-    only = {"n": "n_step", "k": "last_k", "lam": "gae"}
+    estimator = ESTIMATORS.get(settings.get("estimator") or "")
+    loss = POLICY_LOSSES.get(settings.get("policy_loss") or "")
+    aside = {"n", "k", "lam"} - set(estimator.settings if estimator else ())
+    aside |= {"clip_low", "clip_high", "dual_clip"} - set(loss.settings) if loss else set()
     known = [
-        (symbol, settings.get(name))
-        for name, symbol, column in _SETTINGS
-        if column in columns
-        and only.get(name, settings.get("estimator")) == settings.get("estimator")
-        and not (column == "policy_loss" and settings.get("policy_loss") == "cpi")
+        (symbol, settings.get(name)) for name, symbol, column in _SETTINGS if column in columns and name not in aside
     ]
     texts = [f"{symbol}={_plain(x)}" if symbol else str(x) for symbol, x in known if x is not None]
     if walk.rollout.get("bootstrap"):

@@ -69,7 +69,6 @@ KINDS: dict[str, tuple[type, ...]] = {
     **dict.fromkeys(("eos_id", "pad_id", "bos_id", "max_response_length"), (int,)),
     "stop_ids": (list,),
 }
-KL_ESTIMATORS = {"kl": "k1", "mse": "k2", "low_var_kl": "k3"}
 
 SCALARS: dict[str, str] = {
     name: name

@@ -12,10 +12,11 @@ import numpy as np
 
 from mingce.audit.dump import Dump
 from mingce.errors import ColumnError, DataError, SettingError
-from mingce.importers.aliases import KINDS, KL_ESTIMATORS, SCALARS, SETTINGS
+from mingce.importers.aliases import KINDS, SCALARS, SETTINGS
 from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
 from mingce.importers.pickles import plain
+from mingce.specs.kl import kl_name
 
 MASKS = ("response_mask", "attention_mask", "loss_mask", "value_mask")
 IDS = ("token_ids", "weight_versions")
@@ -175,7 +176,7 @@ class Draft:
                 raise SettingError(f"the setting {name} cannot be {short(value)}.")
         estimator = self.settings.get("kl_estimator")
         if isinstance(estimator, str):
-            self.settings["kl_estimator"] = KL_ESTIMATORS.get(estimator, estimator)
+            self.settings["kl_estimator"] = kl_name(estimator) or estimator
         step = self.settings.get("step")
         if self.step is None and type(step) is int and step >= 0:
             self.step = step

@@ -12,9 +12,7 @@ from mingce.plan import roles
 from mingce.plan.presets import find_shape, model_of_recipe
 from mingce.plan.roles import DTYPES, Precision, RoleModel
 from mingce.plan.units import ceiling
-
-WITH_CRITIC = ("gae", "monte_carlo", "td0", "n_step")
-"""Estimators that read values. mingce.algorithms.advantage knows it too, but imports torch; a test compares them."""
+from mingce.specs import find_estimator
 
 
 @dataclass(frozen=True)
@@ -115,7 +113,7 @@ def read_job(
     needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
     own = {"critic.path": config.critic.path, "reward.model": config.reward.model}
     others = {key: shape if path is None else model_of_recipe(path, key) for key, path in own.items()}
-    with_critic = config.estimator in WITH_CRITIC
+    with_critic = find_estimator(config.estimator).needs_critic
     with_reference = needs_reference and not lora.rank
     pools = {
         "critic": config.ray.critic_ranks if with_critic else 0,

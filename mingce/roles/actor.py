@@ -12,10 +12,9 @@ from transformers import PreTrainedTokenizerBase
 from mingce.algorithms.losses import (
     BatchTotals,
     batch_totals,
-    compute_cpi_loss,
     compute_entropy_loss,
     compute_kl_loss,
-    compute_policy_loss,
+    policy_loss,
 )
 from mingce.algorithms.masking import masked_mean
 from mingce.config import Config
@@ -27,6 +26,7 @@ from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import default_stop_ids, render_prompt
 from mingce.models.sampling import Generation, Sampling, generate
 from mingce.roles.learner import Learner
+from mingce.specs import find_policy_loss
 from mingce.tasks.base import Example
 
 
@@ -191,20 +191,8 @@ class Actor:
         c, mask, mode = self.config.actor, micro.loss_mask, self.config.actor.loss_agg_mode
         log_probs, entropy = self._forward(micro)
         advantages = micro["whitened_advantages" if "whitened_advantages" in micro else "advantages"]
-        if c.loss == "cpi":
-            policy = compute_cpi_loss(micro["old_log_probs"], log_probs, advantages, mask, mode, **totals)
-        else:
-            policy = compute_policy_loss(
-                micro["old_log_probs"],
-                log_probs,
-                advantages,
-                mask,
-                cliprange_low=c.clip_low,
-                cliprange_high=c.clip_high,
-                clip_ratio_c=c.dual_clip,
-                loss_agg_mode=mode,
-                **totals,
-            )
+        spec = find_policy_loss(c.loss)
+        policy = policy_loss(spec, micro["old_log_probs"], log_probs, advantages, mask, vars(c), mode, **totals)
         bonus = compute_entropy_loss(entropy, mask, mode, **totals)
         loss, columns = policy.loss, policy.columns | bonus.columns
         if c.entropy_coef:

@@ -14,9 +14,9 @@ from mingce.explain.account_texts import Pair
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
+from mingce.specs.estimators import lambda_of
 
 MANY = 64
-LAMBDAS = {"monte_carlo": 1.0, "td0": 0.0}  # of the estimators that name their λ by name
 
 
 class Sides(NamedTuple):
@@ -40,9 +40,8 @@ def sides(rollout: Rollout) -> Sides:
     """By the twins, whichever estimator the rollout itself was given."""
     columns, settings, after = rollout["columns"], rollout["settings"], float(rollout.get("bootstrap") or 0.0)
     rewards, values, mask = [columns["rewards"]], [columns["values"]], [columns["response_mask"]]
-    gamma, lam = settings.get("gamma"), settings.get("lam")
-    gamma = 1.0 if gamma is None else float(gamma)
-    lam = LAMBDAS.get(settings["estimator"], 0.95 if lam is None else float(lam))
+    gamma, lam = settings.get("gamma"), lambda_of(settings)
+    gamma, lam = 1.0 if gamma is None else float(gamma), 0.95 if lam is None else float(lam)
     slots = reference.chosen(mask[0])
     credit = reference.gae(rewards, values, mask, gamma, lam, [after])
     mc = reference.monte_carlo(rewards, values, mask, gamma, [after])
@@ -458,7 +457,7 @@ TOPICS: tuple[Topic, ...] = (
         numbers=credit_numbers,
         each="G_{t} = {reward} + {gamma}·{next_return} = {mc_return},  A_{t} = {mc_return} − {value} = {mc_advantage}",
         table=("rewards", "values"),
-        code=("mingce.algorithms.advantage.monte_carlo", "mingce.algorithms.reference.monte_carlo"),
+        code=("mingce.algorithms.advantage.monte_carlo", "mingce.specs.estimators.monte_carlo"),
         related=("mc_vs_gae", "gae_variance", "advantage_inputs", "returns_raw"),
     ),
     Topic(
@@ -656,7 +655,7 @@ TOPICS: tuple[Topic, ...] = (
         code=(
             "mingce.explain.simulation.simulated",
             "mingce.explain.simulation.true_values",
-            "mingce.algorithms.reference.gae",
+            "mingce.specs.estimators.gae",
         ),
         related=("mc_vs_gae", "gamma_lambda", "bootstrap", "a_not_delta"),
     ),
@@ -720,7 +719,7 @@ TOPICS: tuple[Topic, ...] = (
         table=("rewards", "values", "deltas", "advantages"),
         code=(
             "mingce.algorithms.scan._generalised",
-            "mingce.algorithms.reference.gae",
+            "mingce.specs.estimators.gae",
             "mingce.algorithms.advantage.gae",
         ),
         related=("credit_allocations", "a_not_delta", "excess_sum", "masks_eos"),

@@ -169,7 +169,7 @@ _VALUES_SHAPE = Topic(
     table=("rewards", "values"),
     grid=_shape_grid,
     code=(
-        "mingce.algorithms.reference.monte_carlo",
+        "mingce.specs.estimators.monte_carlo",
         "mingce.algorithms.advantage.monte_carlo",
         "mingce.models.value_head.ValueModel.forward",
     ),

@@ -13,8 +13,7 @@ from mingce.explain.account import STATE_END, shown
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-
-_LAMBDA = {"monte_carlo": 1.0, "td0": 0.0}  # estimators that are GAE with a λ of their own
+from mingce.specs.estimators import lambda_of
 
 
 class Walk(NamedTuple):
@@ -59,7 +58,7 @@ def walk(rollout: Rollout) -> Walk:
     """The rollout's chosen tokens with its settings; where γ or λ is not known, the worked example's."""
     columns, settings = rollout["columns"], rollout["settings"]
     slots = reference.chosen(columns["response_mask"])
-    gamma, lam = settings.get("gamma"), _LAMBDA.get(settings.get("estimator"), settings.get("lam"))
+    gamma, lam = settings.get("gamma"), lambda_of(settings)
     return Walk(
         slots,
         [float(columns["rewards"][s] or 0.0) for s in slots],

@@ -141,7 +141,7 @@ _CPI = Topic(
     numbers=_surrogate,
     each="π_old = exp({old_log_prob}) = {old_prob};  ρ_{t}·A_{t} = {ratio}·{advantage} = {cpi_term}",
     table=("old_log_probs", "advantages"),
-    code=("mingce.algorithms.losses.policy_ratio", "mingce.algorithms.losses.compute_cpi_loss"),
+    code=("mingce.algorithms.losses.policy_ratio", "mingce.algorithms.losses.cpi"),
     related=("ppo_clip", "ratio_first_update", "reference_not_in_loss"),
 )
 

@@ -1,0 +1,437 @@
+"""The estimators of advantages: what each reads, its formula, and its definition in float64.
+
+A new estimator is a function here with its entry, a tensor function of the same name in `mingce.algorithms.advantage`,
+and a test. A definition takes its inputs and settings by name and gives a `Credit`, or advantages alone; results are 0
+behind the mask, and recursions step over slots that the policy did not choose.
+"""
+
+from __future__ import annotations
+
+import importlib
+import math
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal, NamedTuple, TypeVar
+
+from mingce.errors import UnknownNameError
+from mingce.specs.rows import FLOAT32_EPS, Column, MaskColumn, Matrix, Row, chosen, zeros
+
+
+class Credit(NamedTuple):
+    """What an estimator says of each token; estimators without a critic give advantages alone."""
+
+    advantages: Matrix
+    deltas: Matrix | None = None
+    returns: Matrix | None = None
+
+
+class CriticCredit(NamedTuple):
+    """What an estimator with a critic says of each token."""
+
+    advantages: Matrix
+    deltas: Matrix
+    returns: Matrix
+
+
+Kind = Literal["recursion", "window", "share", "group"]
+"""From the next token's advantage; over the next tokens' TD errors; a part of the row's total; against its group."""
+Twin = Callable[..., CriticCredit | Matrix]
+T = TypeVar("T", bound=Twin)
+
+
+@dataclass(frozen=True)
+class Estimator:
+    """One way to assign credit.
+
+    `inputs` are the columns it reads, `settings` the settings. `fixed_lambda` is the λ of GAE that it amounts to, where
+    that is fixed. `whitens` is what `credit.whiten=auto` does with its advantages. `aggregation` is the loss
+    aggregation it is meant for. `numbers` is the formula with {placeholders} for one token's numbers
+    (mingce.explain.account).
+    """
+
+    name: str
+    kind: Kind
+    zh: str
+    en: str
+    formula: str
+    numbers: str
+    inputs: tuple[str, ...]
+    settings: tuple[str, ...] = ()
+    fixed_lambda: float | None = None
+    whitens: bool = True
+    aggregation: str | None = None
+    twin: Twin | None = None
+    tensor_function: Callable[..., Any] | None = None
+    """The tensor function, where it is not the one of this name in mingce.algorithms.advantage."""
+
+    @property
+    def needs_critic(self) -> bool:
+        """Whether it reads values."""
+        return "values" in self.inputs
+
+    @property
+    def grouped(self) -> bool:
+        """Whether it compares the samples of a prompt."""
+        return "group" in self.inputs
+
+    @property
+    def function(self) -> Callable[..., Any]:
+        """The function on tensors that training calls."""
+        if self.tensor_function is not None:
+            return self.tensor_function
+        found: Callable[..., Any] = getattr(importlib.import_module("mingce.algorithms.advantage"), self.name)
+        return found
+
+    def arguments(
+        self, columns: Mapping[str, Any], settings: Mapping[str, Any], bootstrap: Any = None
+    ) -> dict[str, Any]:
+        """The keyword arguments of `function` and `twin`; settings that are None are left to their defaults."""
+        chosen_settings = {name: settings[name] for name in self.settings if settings.get(name) is not None}
+        after = {"bootstrap": bootstrap} if self.needs_critic else {}
+        return {name: columns[name] for name in self.inputs} | chosen_settings | after
+
+    def estimate(self, columns: Mapping[str, Any], settings: Mapping[str, Any], bootstrap: Row | None = None) -> Credit:
+        """The credit of rows of plain numbers, by the definition in float64."""
+        assert self.twin is not None, self.name
+        credit = self.twin(**self.arguments(columns, settings, bootstrap))
+        return Credit(*credit) if isinstance(credit, CriticCredit) else Credit(credit)
+
+    def effective_lambda(self, lam: float | None) -> float | None:
+        """The λ of GAE that it amounts to under this setting; None if it is no GAE."""
+        return lam if "lam" in self.settings else self.fixed_lambda
+
+
+TRUNCATIONS = ("zero", "bootstrap", "mask")
+"""What follows a response that was cut: nothing, the critic's value, or the row stays out of the losses."""
+ESTIMATORS: dict[str, Estimator] = {}
+"""By name, in the order they are listed to people."""
+
+
+def find_estimator(name: str) -> Estimator:
+    """The estimator of that name; an unknown name is an error that offers the nearest."""
+    if name not in ESTIMATORS:
+        raise UnknownNameError("estimator", name, ESTIMATORS)
+    return ESTIMATORS[name]
+
+
+def lambda_of(settings: Mapping[str, Any]) -> float | None:
+    """The λ to compute GAE with under these settings: the estimator's own where it fixes one, else `lam`."""
+    spec = ESTIMATORS.get(settings.get("estimator") or "")
+    return settings.get("lam") if spec is None or spec.fixed_lambda is None else spec.fixed_lambda
+
+
+def define(**entry: Any) -> Callable[[T], T]:
+    """Registers an estimator under its definition's name."""
+
+    def register(twin: T) -> T:
+        ESTIMATORS[twin.__name__] = Estimator(name=twin.__name__, twin=twin, **entry)
+        return twin
+
+    return register
+
+
+# ── with a critic ──────────────────────────────────────────────────────────────────────────────────────────────────
+
+_STATES = ("rewards", "values", "response_mask")
+
+
+def _with_critic(
+    rewards: Column,
+    values: Column,
+    mask: MaskColumn,
+    gamma: float,
+    bootstrap: Row | None,
+    advantage: Callable[[list[float], int], float],
+) -> CriticCredit:
+    """`advantage(δ of the row's chosen tokens, k)` gives the advantage of its k-th chosen token."""
+    advantages, deltas, returns = zeros(mask), zeros(mask), zeros(mask)
+    for b, row in enumerate(mask):
+        slots = chosen(row)
+        after = 0.0 if bootstrap is None else bootstrap[b]
+        following = [values[b][t] for t in slots[1:]] + [after]
+        errors = [rewards[b][t] + gamma * v - values[b][t] for t, v in zip(slots, following, strict=False)]
+        for k, t in enumerate(slots):
+            deltas[b][t] = errors[k]
+            advantages[b][t] = advantage(errors, k)
+            returns[b][t] = advantages[b][t] + values[b][t]
+    return CriticCredit(advantages, deltas, returns)
+
+
+@define(
+    kind="recursion",
+    zh="广义优势估计",
+    en="generalised advantage estimation",
+    formula="A_t = δ_t + γλ·A_{t+1}",
+    numbers="A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}",
+    inputs=_STATES,
+    settings=("gamma", "lam"),
+)
+def gae(
+    rewards: Column,
+    values: Column,
+    response_mask: MaskColumn,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Row | None = None,
+) -> CriticCredit:
+    """A_t = Σ_k (γλ)^k δ_{t+k}, by the recursion from the end."""
+    advantages, deltas, returns = zeros(response_mask), zeros(response_mask), zeros(response_mask)
+    for b, row in enumerate(response_mask):
+        value_after = 0.0 if bootstrap is None else bootstrap[b]
+        advantage_after = 0.0
+        for t in reversed(chosen(row)):
+            deltas[b][t] = rewards[b][t] + gamma * value_after - values[b][t]
+            advantages[b][t] = deltas[b][t] + gamma * lam * advantage_after
+            returns[b][t] = advantages[b][t] + values[b][t]
+            value_after, advantage_after = values[b][t], advantages[b][t]
+    return CriticCredit(advantages, deltas, returns)
+
+
+@define(
+    kind="recursion",
+    zh="蒙特卡洛：实际回报减去价值",
+    en="Monte Carlo: what really came less the value",
+    formula="A_t = G_t − V(s_t),  G_t = Σ_k γ^k·r_{t+k}",
+    numbers="A_{t} = {return} − {value} = {advantage}",
+    inputs=_STATES,
+    settings=("gamma",),
+    fixed_lambda=1.0,
+)
+def monte_carlo(
+    rewards: Column, values: Column, response_mask: MaskColumn, gamma: float = 1.0, bootstrap: Row | None = None
+) -> CriticCredit:
+    """A_t = G_t − V(s_t), with G summed from the rewards and not from TD errors."""
+    deltas = gae(rewards, values, response_mask, gamma, 0.0, bootstrap).deltas
+    advantages, returns = zeros(response_mask), zeros(response_mask)
+    for b, row in enumerate(response_mask):
+        total = 0.0 if bootstrap is None else bootstrap[b]
+        for t in reversed(chosen(row)):
+            total = rewards[b][t] + gamma * total
+            returns[b][t] = total
+            advantages[b][t] = total - values[b][t]
+    return CriticCredit(advantages, deltas, returns)
+
+
+@define(
+    kind="recursion",
+    zh="TD(0)：优势就是 TD 误差",
+    en="TD(0): the advantage is the TD error",
+    formula="A_t = δ_t",
+    numbers="A_{t} = {delta} = {advantage}",
+    inputs=_STATES,
+    settings=("gamma",),
+    fixed_lambda=0.0,
+)
+def td0(
+    rewards: Column, values: Column, response_mask: MaskColumn, gamma: float = 1.0, bootstrap: Row | None = None
+) -> CriticCredit:
+    """A_t = δ_t."""
+    return _with_critic(rewards, values, response_mask, gamma, bootstrap, lambda errors, k: errors[k])
+
+
+@define(
+    kind="window",
+    zh="n 步：先取 n 个奖励，再接上价值",
+    en="n steps: n rewards, then the critic",
+    formula="A_t = Σ_{l<n} γ^l·δ_{t+l}",
+    numbers="A_{t} = Σ_(l<{n}) {gamma}^l·δ_({t}+l) = {advantage}",
+    inputs=_STATES,
+    settings=("gamma", "n"),
+)
+def n_step(
+    rewards: Column,
+    values: Column,
+    response_mask: MaskColumn,
+    gamma: float = 1.0,
+    n: int = 5,
+    bootstrap: Row | None = None,
+) -> CriticCredit:
+    """A_t = Σ_{k<n} γ^k δ_{t+k}."""
+
+    def advantage(errors: list[float], k: int) -> float:
+        return math.fsum(gamma**j * error for j, error in enumerate(errors[k : k + n]))
+
+    return _with_critic(rewards, values, response_mask, gamma, bootstrap, advantage)
+
+
+# ── sharing out the response's reward ──────────────────────────────────────────────────────────────────────────────
+
+_SHARE = {
+    "kind": "share",
+    "formula": "A_t = w_t·Σ_j r_j,  Σ_t w_t = 1",
+    "numbers": "A_{t} = {share}·{own} = {advantage}",
+}
+
+
+def share(rewards: Column, mask: MaskColumn, weight: Callable[[int, int, int, int], float]) -> Matrix:
+    """The row's total reward in proportion to weight(row, slot, k, n): the slot is the k-th of n chosen ones."""
+    advantages = zeros(mask)
+    for b, row in enumerate(mask):
+        slots = chosen(row)
+        total = math.fsum(rewards[b][t] for t in slots)
+        weights = [weight(b, t, k, len(slots)) for k, t in enumerate(slots)]
+        if math.fsum(weights) <= 0:
+            weights = [1.0] * len(slots)
+        for t, w in zip(slots, weights, strict=True):
+            advantages[b][t] = total * w / math.fsum(weights)
+    return advantages
+
+
+@define(zh="总奖励平均分", en="equal shares of the total reward", inputs=("rewards", "response_mask"), **_SHARE)
+def uniform(rewards: Column, response_mask: MaskColumn) -> Matrix:
+    return share(rewards, response_mask, lambda b, t, k, n: 1.0)
+
+
+@define(
+    zh="最后 k 个 token 平分总奖励",
+    en="the last k tokens share the total reward",
+    inputs=("rewards", "response_mask"),
+    settings=("k",),
+    **_SHARE,
+)
+def last_k(rewards: Column, response_mask: MaskColumn, k: int = 3) -> Matrix:
+    return share(rewards, response_mask, lambda b, t, position, n: 1.0 if position >= n - k else 0.0)
+
+
+@define(
+    zh="按末 token 的注意力分总奖励",
+    en="the total reward by what the last token attends to",
+    inputs=("rewards", "response_mask", "attention_weights"),
+    **_SHARE,
+)
+def attention(rewards: Column, response_mask: MaskColumn, attention_weights: Column) -> Matrix:
+    return share(rewards, response_mask, lambda b, t, k, n: attention_weights[b][t])
+
+
+# ── against the other samples of the same prompt ───────────────────────────────────────────────────────────────────
+
+_GROUP = ("rewards", "response_mask", "group")
+
+
+class Members(NamedTuple):
+    """The total rewards and lengths of a prompt's samples, and the totals' standard deviation with Bessel's n − 1."""
+
+    totals: list[float]
+    lengths: list[int]
+    std: float
+
+    @property
+    def mean(self) -> float:
+        return math.fsum(self.totals) / len(self.totals)
+
+
+def _members(rewards: Column, mask: MaskColumn, rows: Sequence[int]) -> Members:
+    """Of the rows that chose a token; a spread of mere rounding noise counts as none."""
+    slots = {b: chosen(mask[b]) for b in rows if any(mask[b])}
+    totals = [math.fsum(rewards[b][t] for t in row) for b, row in slots.items()]
+    members = Members(totals, [len(row) for row in slots.values()], 0.0)
+    if len(totals) < 2:
+        return members
+    variance = math.fsum((x - members.mean) ** 2 for x in totals) / (len(totals) - 1)
+    noise = FLOAT32_EPS * math.fsum(abs(x) for x in totals) / len(totals)
+    return members._replace(std=math.sqrt(variance)) if variance > noise**2 else members
+
+
+def _against_group(
+    rewards: Column, mask: MaskColumn, group: Sequence[Hashable], advantage: Callable[[float, Members], float]
+) -> Matrix:
+    """advantage(own total, its group) on every chosen token; 0 in a group of one and where all got the same."""
+    advantages = zeros(mask)
+    for name in dict.fromkeys(group):
+        rows = [b for b in range(len(mask)) if group[b] == name]
+        members = _members(rewards, mask, rows)
+        for b in rows if members.std > 0 else []:
+            slots = chosen(mask[b])
+            own = math.fsum(rewards[b][t] for t in slots)
+            for t in slots:
+                advantages[b][t] = advantage(own, members)
+    return advantages
+
+
+@define(
+    kind="group",
+    zh="组内标准化：减组均值，除以组标准差",
+    en="against its group: less the mean, over the standard deviation",
+    formula="A_t = (R − mean)/(std + 10⁻⁶)",
+    numbers="A_{t} = ({own} − {group_mean})/({group_std} + 10⁻⁶) = {advantage}",
+    inputs=_GROUP,
+    whitens=False,
+)
+def grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable], epsilon: float = 1e-6) -> Matrix:
+    return _against_group(rewards, response_mask, group, lambda own, all_: (own - all_.mean) / (all_.std + epsilon))
+
+
+@define(
+    kind="group",
+    zh="只减组均值，不除标准差",
+    en="less the group's mean, without the division",
+    formula="A_t = R − mean",
+    numbers="A_{t} = {own} − {group_mean} = {advantage}",
+    inputs=_GROUP,
+    whitens=False,
+    aggregation="seq-mean-token-sum-norm",
+)
+def dr_grpo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
+    return _against_group(rewards, response_mask, group, lambda own, all_: own - all_.mean)
+
+
+@define(
+    kind="group",
+    zh="留一法：减同组其余回答的均值",
+    en="leave one out: less the mean of the group's other samples",
+    formula="A_t = R_i − mean_{j≠i} R_j",
+    numbers="A_{t} = {own} − {others_mean} = {advantage}",
+    inputs=_GROUP,
+    whitens=False,
+)
+def rloo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
+    def advantage(own: float, all_: Members) -> float:
+        return own - (math.fsum(all_.totals) - own) / (len(all_.totals) - 1)
+
+    return _against_group(rewards, response_mask, group, advantage)
+
+
+@define(
+    kind="group",
+    zh="最优基线：减组内按长度加权的均值",
+    en="the optimal baseline: less the group's mean, weighted by length",
+    formula="A_t = R − Σ_j n_j·R_j / Σ_j n_j",
+    numbers="A_{t} = {own} − {baseline} = {advantage}",
+    inputs=_GROUP,
+    whitens=False,
+)
+def opo(rewards: Column, response_mask: MaskColumn, group: Sequence[Hashable]) -> Matrix:
+    def advantage(own: float, all_: Members) -> float:
+        weighted = math.fsum(n * total for n, total in zip(all_.lengths, all_.totals, strict=True))
+        return own - weighted / sum(all_.lengths)
+
+    return _against_group(rewards, response_mask, group, advantage)
+
+
+# ── what is still to come ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+def discounted_sum(x: Row, decay: float) -> list[float]:
+    """y_t = x_t + decay·y_{t+1} of one row."""
+    sums, after = [0.0] * len(x), 0.0
+    for t in reversed(range(len(x))):
+        sums[t] = after = x[t] + decay * after
+    return sums
+
+
+@define(
+    kind="recursion",
+    zh="从 t 起的折扣奖励，整批白化作基线",
+    en="the discounted reward from t on; the batch's whitening is the baseline",
+    formula="A_t = G_t = Σ_k γ^k·r_{t+k}",
+    numbers="A_{t} = Σ_k {gamma}^k·r_({t}+k) = {advantage}",
+    inputs=("rewards", "response_mask"),
+    settings=("gamma",),
+)
+def reinforce_plus_plus(rewards: Column, response_mask: MaskColumn, gamma: float = 1.0) -> Matrix:
+    advantages = zeros(response_mask)
+    for b, row in enumerate(response_mask):
+        slots = chosen(row)
+        for t, total in zip(slots, discounted_sum([rewards[b][t] for t in slots], gamma), strict=True):
+            advantages[b][t] = total
+    return advantages
