@@ -87,7 +87,7 @@ def test_a_clean_dump_ends_with_0_and_a_bug_with_1(dumps: Path) -> None:
     code, said = mingce(dumps / "sign.npz", "--lang", "en")
     assert code == 1
     assert said.startswith("BUG: The KL penalty in the reward has the wrong sign")
-    code, said = mingce(dumps / "sign.npz")
+    code, said = mingce(dumps / "sign.npz", "--lang", "zh")
     assert said.startswith("BUG：奖励里的 KL 惩罚符号反了")
     assert "β = 0.02（推断）" in said
 
