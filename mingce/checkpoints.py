@@ -173,7 +173,7 @@ def prepare(
     return Draft(run, step, tensors, state, score, keep, fingerprints, logs, replace)
 
 
-def save(run: Run, step: int, *, keep_last: int = 2, keep_best: int = 1, keep_optimizer: int = 2, **what: Any) -> Path:
+def save(run: Run, step: int, *, keep_last: int = 2, keep_best: int = 1, keep_optimizer: int = 99, **what: Any) -> Path:
     """`prepare` and `write` at once."""
     return prepare(run, step, keep=Keep(keep_last, keep_best, keep_optimizer), **what).write()
 
