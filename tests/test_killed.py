@@ -1,4 +1,7 @@
-"""A run killed with SIGKILL again and again, whatever it is doing, ends as the run that was never killed."""
+"""A run killed with SIGKILL again and again, whatever it is doing, ends as the run that was never killed.
+
+Its scores come from worker processes and are drawn at random.
+"""
 
 from __future__ import annotations
 
@@ -17,8 +20,14 @@ from mingce.run import Run
 
 SETTINGS = (
     "prompts_per_step=16", "samples_per_prompt=2", "minibatch_rollouts=16", "validation.examples=8",
-    "validation.every=3", "keep.checkpoint_every=2", "kl.adaptive=true", "threads=1",
+    "validation.every=3", "keep.checkpoint_every=2", "kl.adaptive=true", "threads=1", "reward.workers=2",
 )  # fmt: skip
+REWARD = """
+import random
+
+def compute_score(data_source, solution_str, ground_truth, extra_info):
+    return 0.3 * random.random() + 0.01 * len(solution_str)
+"""
 KILLS = int(os.environ.get("MINGCE_KILLS", "10"))
 STEPS = 14 if KILLS <= 10 else 2 * KILLS
 
@@ -28,10 +37,13 @@ def _train(root: Path, name: str) -> None:
     from mingce import start
 
     console = Console(file=io.StringIO())
+    reward = root / "reward.py"
     if (root / name / "config.yaml").exists():
         start.resume(console, root / name)
     else:
-        start.train(console, None, [f"root={root}", f"name={name}", f"steps={STEPS}", *SETTINGS])
+        start.train(
+            console, None, [f"root={root}", f"name={name}", f"steps={STEPS}", f"reward.function={reward}", *SETTINGS]
+        )
 
 
 def _child(root: Path, name: str) -> multiprocessing.process.BaseProcess:
@@ -46,6 +58,7 @@ def _lines(path: Path) -> int:
 
 
 def test_killed_at_random_moments_it_ends_bit_for_bit_the_same(tmp_path: Path) -> None:
+    (tmp_path / "reward.py").write_text(REWARD, encoding="utf-8")
     whole = _child(tmp_path, "whole")
     begun = time.monotonic()
     whole.join()
