@@ -34,6 +34,7 @@ check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/python scripts/make_docs.py --check
+	$(BIN)/python scripts/make_page_specs.py --check
 
 bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/performance.md; takes hours
 	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/performance.md
@@ -56,7 +57,8 @@ lock:                     ## constraints.txt anew: the newest versions that go w
 	mv constraints.new constraints.txt
 	rm -rf .venv-lock
 
-web: $(WEB)/node_modules  ## build the web page into mingce/view/static (needs Node 20.19 or newer)
+web: $(READY) $(WEB)/node_modules    ## build the web page into mingce/view/static (needs Node 20.19 or newer)
+	$(BIN)/python scripts/make_page_specs.py
 	cd $(WEB) && npm run --silent build
 
 web-fresh:                ## fail when the built web page is not what its sources make; without npm only the tests look

@@ -24,6 +24,8 @@ import mingce.view
 from mingce.algorithms import reference
 from mingce.ledger import Ledger
 from mingce.run import Run
+from mingce.specs import ESTIMATORS, POLICY_LOSSES
+from mingce.specs.kl import KL_NAMES
 from mingce.start import train
 from mingce.store import LedgerStore
 from mingce.view.api import Api
@@ -327,28 +329,18 @@ def test_sliders_recompute_the_microscope(tab: Tab, ledger: dict[str, Any]) -> N
     assert variance["gae"] == variance["monte_carlo"]  # λ stands at 1
 
 
-ESTIMATORS = {
-    "gae": lambda b, s: reference.gae(b["rewards"], b["values"], b["mask"], s["gamma"], s["lam"], b["after"]),
-    "monte_carlo": lambda b, s: reference.monte_carlo(b["rewards"], b["values"], b["mask"], s["gamma"], b["after"]),
-    "td0": lambda b, s: reference.td0(b["rewards"], b["values"], b["mask"], s["gamma"], b["after"]),
-    "n_step": lambda b, s: reference.n_step(b["rewards"], b["values"], b["mask"], s["gamma"], s["n"], b["after"]),
-    "uniform": lambda b, s: reference.uniform(b["rewards"], b["mask"]),
-    "last_k": lambda b, s: reference.last_k(b["rewards"], b["mask"], s["k"]),
-    "attention": lambda b, s: reference.attention(b["rewards"], b["mask"], b["attention"]),
-    "grpo": lambda b, s: reference.grpo(b["rewards"], b["mask"], b["group"]),
-    "dr_grpo": lambda b, s: reference.dr_grpo(b["rewards"], b["mask"], b["group"]),
-    "rloo": lambda b, s: reference.rloo(b["rewards"], b["mask"], b["group"]),
-    "reinforce_plus_plus": lambda b, s: reference.reinforce_plus_plus(b["rewards"], b["mask"], s["gamma"]),
-}
-
 COMPUTE = """([batch, settings]) => {
-  const { klPenalty, klRewards, estimate, whiten, ESTIMATORS } = window.mingce.credit;
+  const { klPenalty, klRewards, estimate, whiten, policyTerms, ESTIMATORS } = window.mingce.credit;
   const kl = batch.old.map((row, b) => row.map((x, t) => klPenalty(x, batch.ref[b][t], settings.kl, settings.clamp)));
   const rewards = klRewards(batch.scores, kl, batch.mask, settings.beta);
   const found = { kl, rewards };
   for (const name of ESTIMATORS) {
     const credit = estimate(name, { ...batch, rewards }, settings);
     found[name] = { ...credit, whitened: whiten(credit.advantages, batch.mask) };
+  }
+  for (const name of batch.losses) {
+    found[name] = batch.mask.map((row, b) =>
+      policyTerms(name, batch.old[b], batch.ref[b], batch.scores[b], row, settings));
   }
   return found;
 }"""
@@ -376,11 +368,12 @@ def differences(page: list[list[float]], python: list[list[float]]) -> float:
 def test_the_pages_arithmetic_is_pythons_on_200_rollouts(tab: Tab) -> None:
     page, draw, rows = tab.open("#/playground"), random.Random(5), 4
     for _ in range(200 // rows):
-        batch = random_batch(draw, rows)
+        batch = random_batch(draw, rows) | {"losses": list(POLICY_LOSSES)}
         settings = {
             "gamma": draw.choice((0.0, 0.9, 1.0)), "lam": draw.choice((0.0, 0.5, 0.95, 1.0)), "n": draw.randint(1, 8),
             "k": draw.randint(1, 4), "beta": draw.choice((0.0, 0.01, 0.5)), "clamp": draw.choice((None, 0.5)),
-            "kl": draw.choice(("k1", "abs", "k2", "k3", "k3+")),
+            "kl": draw.choice((*KL_NAMES[:-1], "k3+")), "clip_low": 0.2, "clip_high": 0.3,
+            "dual_clip": draw.choice((None, 3.0)),
         }  # fmt: skip
         found = page.evaluate(COMPUTE, [batch, settings])
         kl = [
@@ -390,12 +383,20 @@ def test_the_pages_arithmetic_is_pythons_on_200_rollouts(tab: Tab) -> None:
         rewards = reference.kl_rewards(batch["scores"], kl, batch["mask"], settings["beta"])
         assert differences(found["kl"], kl) < 1e-6
         assert differences(found["rewards"], rewards) < 1e-6
-        for name, twin in ESTIMATORS.items():
-            credit = twin(batch | {"rewards": rewards}, settings)
-            wanted = credit._asdict() if isinstance(credit, reference.Credit) else {"advantages": credit}
+        columns = batch | {"rewards": rewards, "response_mask": batch["mask"], "attention_weights": batch["attention"]}
+        for name, spec in ESTIMATORS.items():
+            credit = spec.estimate(columns, settings, batch["after"])
+            wanted = {column: numbers for column, numbers in credit._asdict().items() if numbers is not None}
             wanted["whitened"] = reference.masked_whiten(wanted["advantages"], batch["mask"])
             for column, numbers in wanted.items():
-                assert differences(found[name][column], numbers) < 1e-6, (name, column, settings)
+                assert differences(found[name][column], numbers) < 1e-12, (name, column, settings)
+        for name, loss in POLICY_LOSSES.items():
+            for b, mask in enumerate(batch["mask"]):
+                terms = loss.terms(batch["old"][b], batch["ref"][b], batch["scores"][b], mask, settings)
+                for t, term in terms.items():
+                    shown = found[name][b][str(t)]
+                    assert shown["loss"] == pytest.approx(term.loss, rel=1e-12, abs=1e-12), (name, settings)
+                    assert bool(shown.get("clipped")) == term.clipped
 
 
 def test_credit_map_names_the_term_under_the_pointer(tab: Tab, ledger: dict[str, Any]) -> None:

@@ -309,27 +309,25 @@ _GROUP = ("rewards", "response_mask", "group")
 
 
 class Members(NamedTuple):
-    """The total rewards and lengths of a prompt's samples, and the totals' standard deviation with Bessel's n − 1."""
+    """The total rewards and lengths of a prompt's samples; the totals' mean, and their std with Bessel's n − 1."""
 
     totals: list[float]
     lengths: list[int]
+    mean: float
     std: float
 
-    @property
-    def mean(self) -> float:
-        return math.fsum(self.totals) / len(self.totals)
 
-
-def _members(rewards: Column, mask: MaskColumn, rows: Sequence[int]) -> Members:
+def members_of(rewards: Column, mask: MaskColumn, rows: Sequence[int]) -> Members:
     """Of the rows that chose a token; a spread of mere rounding noise counts as none."""
-    slots = {b: chosen(mask[b]) for b in rows if any(mask[b])}
-    totals = [math.fsum(rewards[b][t] for t in row) for b, row in slots.items()]
-    members = Members(totals, [len(row) for row in slots.values()], 0.0)
+    slots = [chosen(mask[b]) for b in rows if any(mask[b])]
+    totals = [math.fsum(rewards[b][t] for t in chosen(mask[b])) for b in rows if any(mask[b])]
+    lengths = [len(row) for row in slots]
     if len(totals) < 2:
-        return members
-    variance = math.fsum((x - members.mean) ** 2 for x in totals) / (len(totals) - 1)
+        return Members(totals, lengths, math.fsum(totals), 0.0)
+    mean = math.fsum(totals) / len(totals)
+    variance = math.fsum((x - mean) ** 2 for x in totals) / (len(totals) - 1)
     noise = FLOAT32_EPS * math.fsum(abs(x) for x in totals) / len(totals)
-    return members._replace(std=math.sqrt(variance)) if variance > noise**2 else members
+    return Members(totals, lengths, mean, math.sqrt(variance) if variance > noise**2 else 0.0)
 
 
 def _against_group(
@@ -337,13 +335,11 @@ def _against_group(
 ) -> Matrix:
     """advantage(own total, its group) on every chosen token; 0 in a group of one and where all got the same."""
     advantages = zeros(mask)
-    for name in dict.fromkeys(group):
-        rows = [b for b in range(len(mask)) if group[b] == name]
-        members = _members(rewards, mask, rows)
-        for b in rows if members.std > 0 else []:
-            slots = chosen(mask[b])
-            own = math.fsum(rewards[b][t] for t in slots)
-            for t in slots:
+    for b, row in enumerate(mask):
+        members = members_of(rewards, mask, [i for i in range(len(mask)) if group[i] == group[b]])
+        if members.std > 0:
+            own = math.fsum(rewards[b][t] for t in chosen(row))
+            for t in chosen(row):
                 advantages[b][t] = advantage(own, members)
     return advantages
 

@@ -2,7 +2,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { FONT, ink, prepare, useWidth } from "./canvas";
 import { visible } from "./chips";
-import { chosen, creditTerm, effectiveLambda } from "./credit";
+import { chosen, creditTerm, effectiveLambda, specOf } from "./credit";
 import { rgb } from "./colours";
 import type { Book } from "./facts";
 import { Legend } from "./legend";
@@ -27,10 +27,10 @@ export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
   const [over, setOver] = useState<[number, number] | null>(null);
   const { tokens } = book.rollout;
   const slots = useMemo(() => chosen(plain(book.columns.response_mask)), [book]);
-  const lam = effectiveLambda(book.settings.estimator ?? "gae", book.settings.lam ?? 1);
+  const lam = book.settings.estimator === null ? book.settings.lam : effectiveLambda(book.settings.estimator, book.settings.lam ?? 1);
   const deltas = book.columns.deltas && slots.map((t) => book.columns.deltas[t] ?? 0);
   const decay = (book.settings.gamma ?? 1) * (lam ?? 1);
-  const reach = book.settings.estimator === "n_step" ? (book.settings.n ?? 5) : Infinity;
+  const reach = specOf(book.settings.estimator)?.kind === "window" ? (book.settings.n ?? 5) : Infinity;
   const limit = deltas ? deltas.reduce((m, d) => Math.max(m, Math.abs(d)), 0) : 0;
   const side = Math.max(160, Math.min(width - MARGIN - 4, 640));
   const cell = slots.length ? side / slots.length : side;

@@ -1,5 +1,5 @@
 /** The settings of credit as sliders and menus, for the what-if page and the playground. */
-import { ESTIMATORS, type Estimator } from "./credit";
+import { ESTIMATORS, specOf, type Estimator } from "./credit";
 import { usePrefs } from "./prefs";
 import { Slider } from "./sliders";
 import type { WhatIf, Whiten } from "./whatif";
@@ -16,7 +16,7 @@ export function CreditSliders({ what, onChange, possible, whitenings, hasKl }: C
   const { say } = usePrefs();
   const set = (change: Partial<WhatIf>) => onChange({ ...what, ...change });
   const { estimator } = what;
-  const discounted = ["gae", "monte_carlo", "td0", "n_step", "reinforce_plus_plus"].includes(estimator);
+  const reads = (setting: string): boolean => !!specOf(estimator)?.settings.includes(setting);
   const WHITEN: Record<Whiten, string> = {
     none: say("不白化", "none"),
     step: say("本步的 μ、σ", "the step's μ, σ"),
@@ -25,9 +25,9 @@ export function CreditSliders({ what, onChange, possible, whitenings, hasKl }: C
   return (
     <div class="sliders">
       <Slider label={say("折扣", "discount")} symbol="γ" value={what.gamma} max={1} step={0.01}
-        disabled={!discounted} onChange={(gamma) => set({ gamma })} />
+        disabled={!reads("gamma")} onChange={(gamma) => set({ gamma })} />
       <Slider label={say("信用传多远", "reach of credit")} symbol="λ" value={what.lam} max={1} step={0.01}
-        disabled={estimator !== "gae"} onChange={(lam) => set({ lam })}
+        disabled={!reads("lam")} onChange={(lam) => set({ lam })}
         marks={[
           { at: 0, text: say("λ=0：TD", "λ=0: TD") },
           { at: 0.95, text: "0.95" },
@@ -35,11 +35,11 @@ export function CreditSliders({ what, onChange, possible, whitenings, hasKl }: C
         ]} />
       <Slider label={say("KL 的价钱", "price of the KL")} symbol="β" value={what.beta} max={1} step={0.005}
         disabled={!hasKl} onChange={(beta) => set({ beta })} />
-      {estimator === "n_step" && (
+      {reads("n") && (
         <Slider label={say("几步奖励", "rewards, then the critic")} symbol="n" value={what.n} min={1} max={32} step={1}
           onChange={(n) => set({ n })} />
       )}
-      {estimator === "last_k" && (
+      {reads("k") && (
         <Slider label={say("最后几个 token", "last tokens")} symbol="k" value={what.k} min={1} max={32} step={1}
           onChange={(k) => set({ k })} />
       )}

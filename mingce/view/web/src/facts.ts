@@ -1,5 +1,5 @@
 /** The numbers of one token's account, by the names that the texts use. */
-import { chosen, groupTotals, policyTerm, valueTerm } from "./credit";
+import { chosen, groupTotals, valueTerm } from "./credit";
 import { number, plain } from "./numbers";
 import type { Columns, Num, Rollout, Section, Settings, Token, Whitening } from "./types";
 
@@ -68,7 +68,7 @@ export function facts(book: Book, t: number): Facts {
     new_value: at("new_values"),
     value_loss: at("value_loss"),
   };
-  return { ...found, ...update(found, at), ...group(book, slots) };
+  return { ...found, ...update(found, at), ...group(book, slots, t), sequence_ratio: sequenceRatio(columns, slots) };
 }
 
 /** The update's terms, from the numbers that the loss used. */
@@ -78,11 +78,11 @@ function update(found: Facts, at: (name: string) => Num): Facts {
   const facts: Facts = { ratio: at("ratio"), policy_loss: at("policy_loss"), used: advantage };
   if (old !== null && fresh !== null && advantage !== null) {
     const [low, high] = [Number(found.clip_low ?? 0.2), Number(found.clip_high ?? 0.2)];
-    const term = policyTerm(old, fresh, advantage, low, high, found.dual_clip as Num);
-    const clipped = Math.min(1 + high, Math.max(1 - low, term.ratio));
-    Object.assign(facts, { plain_term: term.plain, clipped_term: term.limited, clipped_ratio: clipped });
+    const ratio = Math.exp(Math.min(20, Math.max(-20, fresh - old)));
+    const clipped = Math.min(1 + high, Math.max(1 - low, ratio));
+    Object.assign(facts, { plain_term: ratio * advantage, clipped_term: clipped * advantage, clipped_ratio: clipped });
     facts.log_ratio = fresh - old;
-    facts.ratio ??= term.ratio;
+    facts.ratio ??= ratio;
   }
   const [value, newValue, target] = [at("values"), at("new_values"), at("returns")];
   if (value !== null && newValue !== null && target !== null) {
@@ -95,9 +95,10 @@ function update(found: Facts, at: (name: string) => Num): Facts {
 }
 
 /** The response's total reward beside those of its group. */
-function group(book: Book, slots: number[]): Facts {
+function group(book: Book, slots: number[], t: number): Facts {
   const { rollout, columns, settings } = book;
-  const total = slots.reduce((sum, t) => sum + (columns.rewards?.[t] ?? 0), 0);
+  const total = slots.reduce((sum, s) => sum + (columns.rewards?.[s] ?? 0), 0);
+  const advantage = columns.advantages?.[t] ?? null;
   const others = rollout.siblings.filter((one) => one.row !== rollout.row);
   const rewards = [plain(columns.rewards ?? []), ...others.map((one) => siblingRewards(one, settings.beta))];
   const mask = [plain(columns.response_mask ?? []), ...others.map((one) => plain(one.response_mask))];
@@ -105,13 +106,20 @@ function group(book: Book, slots: number[]): Facts {
   return {
     total,
     own: total,
-    share: slots.length ? 1 / slots.length : null,
+    share: slots.length ? (total && advantage !== null ? advantage / total : 1 / slots.length) : null,
+    baseline: advantage === null ? null : total - advantage,
     chosen: slots.length,
     group_mean: mean,
     group_std: std,
     group_size: size,
     others_mean: size > 1 ? (mean * size - total) / (size - 1) : null,
   };
+}
+
+/** exp of the mean log-ratio over the whole response. */
+function sequenceRatio({ old_log_probs: old, new_log_probs: fresh }: Columns, slots: number[]): Num {
+  if (!old || !fresh || slots.length === 0) return null;
+  return Math.exp(slots.reduce((sum, t) => sum + (fresh[t] ?? 0) - (old[t] ?? 0), 0) / slots.length);
 }
 
 /** A sibling's rewards at this price of the KL; as they were recorded when its parts are not there. */

@@ -1,5 +1,5 @@
 /** The rollout under other settings: the columns recomputed in the page. */
-import { chosen, estimate, klRewards, moments, needsCritic, policyTerm, valueTerm, whiten } from "./credit";
+import { chosen, estimate, klRewards, moments, policyTerms, specOf, valueTerm, whiten } from "./credit";
 import type { Credit, Estimator, Moments } from "./credit";
 import { siblingRewards, type Book } from "./facts";
 import { plain } from "./numbers";
@@ -101,15 +101,16 @@ function losses({ rollout, columns, settings }: Book, advantages: number[], targ
   const { old_log_probs: old, new_log_probs: fresh, values, new_values } = rollout.columns;
   const slots = chosen(plain(columns.response_mask));
   const empty = (): Num[] => rollout.tokens.map(() => null);
-  if (old && fresh && settings.policy_loss !== "cpi") {
+  const mask = plain(columns.response_mask);
+  const terms =
+    old && fresh && policyTerms(settings.policy_loss ?? "ppo", plain(old), plain(fresh), advantages, mask, { ...settings });
+  if (terms) {
     columns.policy_loss = empty();
     columns.clipped = empty();
     for (const t of slots) {
       if (old[t] === null || fresh[t] === null) continue;
-      const { clip_low, clip_high, dual_clip } = settings;
-      const term = policyTerm(old[t], fresh[t], advantages[t], clip_low ?? 0.2, clip_high ?? 0.2, dual_clip ?? null);
-      columns.policy_loss[t] = term.loss;
-      columns.clipped[t] = Number(term.clipped);
+      columns.policy_loss[t] = terms[t].loss;
+      columns.clipped[t] = Number(terms[t].clipped ?? false);
     }
   }
   if (targets && values && new_values) {
@@ -125,6 +126,6 @@ function losses({ rollout, columns, settings }: Book, advantages: number[], targ
 
 /** Estimators that this rollout has the columns for. */
 export function possible(rollout: Rollout, name: Estimator): boolean {
-  if (needsCritic(name)) return !!rollout.columns.values;
-  return name !== "attention" || !!rollout.columns.attention_weights;
+  const there = (input: string): boolean => input === "rewards" || input === "group" || !!rollout.columns[input];
+  return specOf(name)!.inputs.every(there);
 }

@@ -2,7 +2,7 @@
 import { useMemo, useState } from "preact/hooks";
 import { paths, useData } from "../api";
 import { Chips } from "../chips";
-import { estimate, klRewards, whiten, type Estimator } from "../credit";
+import { estimate, klRewards, specOf, whiten } from "../credit";
 import { CreditSliders } from "../credit_sliders";
 import { Errata } from "../errata";
 import { HandTable } from "../hand_table";
@@ -22,7 +22,7 @@ const FIRST: SeedExample = {
   tokens: ["是", "的", "，", "等于", "2", "！"],
   given: { scores: [0, 0, 0, 0, 0, 1], kl: [0.1, 0.05, -0.05, 0.1, 0.2, 0.05], values: [0.2, 0.25, 0.3, 0.35, 0.45, 0.6], beta: 0.1, gamma: 1, lam: 0.95 },
 };
-const GROUPED: Estimator[] = ["grpo", "dr_grpo", "rloo", "attention"]; // they need more than one response by hand
+const BY_HAND = ["rewards", "values", "response_mask"]; // what one response typed in can give an estimator
 
 export function Playground() {
   const { say } = usePrefs();
@@ -78,7 +78,7 @@ function Bench({ data }: { data: PlaygroundData }) {
         </div>
         <Chips tokens={tokens} column={columns.advantages} mask={columns.response_mask} limit={limit} selected={selected}
           onSelect={setSelected} label={say("token", "Tokens")} />
-        <CreditSliders what={settings} onChange={setSettings} possible={(name) => !GROUPED.includes(name)}
+        <CreditSliders what={settings} onChange={setSettings} possible={(name) => specOf(name)!.inputs.every((input) => BY_HAND.includes(input))}
           whitenings={["none", "group"]} hasKl />
         <Strip tokens={tokens} columns={columns} column="advantages" limit={limit} mask={columns.response_mask} after={0}
           selected={selected} onSelect={setSelected} />
