@@ -13,7 +13,7 @@ from typing import Any
 
 from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
-from mingce.reading import check_yaml, read_regular
+from mingce.reading import parse_yaml, read_regular
 from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_estimator, find_kl
 from mingce.specs.estimators import TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
@@ -434,14 +434,12 @@ def as_values(config: Config) -> dict[str, Any]:
 
 
 def _read_recipe(path: Path) -> Any:
-    from omegaconf import DictConfig, OmegaConf
+    from omegaconf import OmegaConf
 
     try:
         text = read_regular(path)
-        check_yaml(text)
-        layer = OmegaConf.create(text.decode())
-        if isinstance(layer, DictConfig):
-            return OmegaConf.create(_renamed(OmegaConf.to_container(layer)))
+        if isinstance(parse_yaml(text), dict):
+            return OmegaConf.create(_renamed(OmegaConf.to_container(OmegaConf.create(text.decode()))))
     except (OSError, UnicodeDecodeError):
         raise SettingError(f"the recipe {path} cannot be read; give the path of a YAML file.") from None
     except Exception as error:  # whatever the YAML reader and OmegaConf say

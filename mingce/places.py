@@ -40,6 +40,14 @@ def steps_in(directory: Path, suffix: str = "") -> list[int]:
         raise RunError(f"{directory} cannot be listed ({error.strerror}); allow reading it and try again") from error
 
 
+def steps_named(directory: Path, suffix: str) -> list[int]:
+    """The steps that something is named after, whatever it is."""
+    try:
+        return sorted(step for name in os.listdir(directory) if (step := _step_of(name, suffix)) is not None)
+    except OSError:
+        return []
+
+
 def _step_of(name: str, suffix: str) -> int | None:
     """The step of an entry that is called exactly as its step is."""
     match = _STEP.fullmatch(name.removesuffix(suffix)) if name.endswith(suffix) else None

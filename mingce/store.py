@@ -82,7 +82,7 @@ class LedgerStore:
         )
         path, content = self._path(step), buffer.getvalue().to_pybytes()
         self._check()
-        self.directory.mkdir(exist_ok=True)
+        self.directory.mkdir(parents=True, exist_ok=True)
         atomic_write(path, content, durable=False, hint=self._hint)
         self.digests[step] = sha256(content)
         self._unsynced.append(path)

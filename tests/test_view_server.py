@@ -116,12 +116,6 @@ def client(api: Api) -> Iterator[Client]:
 # ── answers ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-@pytest.mark.parametrize("lang", ["zh", "en"])
-def test_the_page_is_told_the_persons_language(client: Client, lang: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINGCE_LANG", lang)
-    assert f'<html data-lang="{lang}"'.encode() in client.get("/").body
-
-
 def test_runs_are_listed_with_their_state(client: Client) -> None:
     found = {run["id"]: run for run in client.get("/api/runs").json()}
     assert set(found) == {"plain", "ragged", "group"}

@@ -9,7 +9,7 @@ from typing import Any
 
 from mingce.errors import DataError
 from mingce.importers.draft import Draft, lay
-from mingce.importers.limits import MAX_CELLS, MAX_TEXT
+from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
 from mingce.reading import open_regular
 
@@ -106,6 +106,7 @@ def read_run(directory: Path) -> Run:
             run.settings |= {"kl_target": kl.get("target"), "kl_horizon": kl.get("horizon")}
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
+        file_size(metrics)  # refuses what is mostly a hole
         with open_regular(metrics) as file:
             while line := file.readline(MAX_TEXT):
                 try:

@@ -279,5 +279,4 @@ def plain(value: Any) -> Any:
 
 def _task_lang(config: Mapping[str, Any]) -> Any:
     """The language of a run's task, which runs made before have as `lang`."""
-    data = config.get("data")
-    return (data.get("lang") if isinstance(data, Mapping) else None) or config.get("lang")
+    return config.get("data.lang") or config.get("lang")

@@ -19,6 +19,7 @@ import yaml
 
 from mingce.columns import ROW_COLUMNS
 from mingce.errors import MingceError, RunError
+from mingce.places import steps_named
 from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
 from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
@@ -112,8 +113,10 @@ class RunSource(Source):
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ledger_steps(self) -> list[int]:
-        steps = self._run.ledger.steps() if _inside(self.path, self._run.ledger_path) else []
-        return [step for step in steps if self._fault(step) is None]
+        if not _inside(self.path, self._run.ledger_path):
+            return []
+        named = steps_named(self._run.ledger_path, ".parquet")  # what is no file is looked at too, and told
+        return [step for step in named if self._fault(step) is None]
 
     def _fault(self, step: int) -> str | None:
         """What a look at the file's ends says; a file is looked at once for each of its states."""
