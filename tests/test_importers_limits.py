@@ -220,6 +220,7 @@ def test_a_fork_that_crashes_is_a_sentence() -> None:
 
 def test_time_is_limited_and_the_limit_is_the_persons(slow_file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MINGCE_DUMP_LIMIT", "0.2")
+    monkeypatch.setenv("MINGCE_LANG", "en")
     with pytest.raises(Refused, match=r"longer than a dump of its size is given.*MINGCE_DUMP_LIMIT=4"):
         open_dump(slow_file)
     for wrong in ("many", "nan", "-1", "0"):
