@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from mingce.errors import RunError, SettingError, UnknownNameError
+from mingce.specs.settings import by_dotted_key
 
 PROJECT = "mingce"
 MOST_PARAMS = 100
@@ -163,7 +164,7 @@ class MLflow:
         else:
             active = self._mlflow.start_run(run_name=run_name)
             known.write_text(active.info.run_id, encoding="utf-8")
-            settings = list(flat(config).items())
+            settings = list(by_dotted_key(config).items())
             for start in range(0, len(settings), MOST_PARAMS):
                 self._mlflow.log_params(dict(settings[start : start + MOST_PARAMS]))
 
@@ -207,14 +208,6 @@ def _package(name: str) -> Any:
             f"keep.loggers asks for {name}, which cannot be imported ({_sentence(error)}); "
             f"install it with `pip install 'mingce[{name}]'`, or leave it out: keep.loggers=[]."
         ) from error
-
-
-def flat(settings: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """`{"kl": {"target": 0.1}}` as `{"kl.target": 0.1}`."""
-    found: dict[str, Any] = {}
-    for key, value in settings.items():
-        found |= flat(value, f"{prefix}{key}.") if isinstance(value, Mapping) else {f"{prefix}{key}": value}
-    return found
 
 
 def _sentence(error: BaseException) -> str:

@@ -12,11 +12,13 @@ from __future__ import annotations
 import ast
 import json
 import sys
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
 from mingce import specs
 from mingce.specs import estimators, kl, losses, rows
+from mingce.specs.settings import AccountSettings
 
 OUT = Path(__file__).parent.parent / "mingce/view/web/src/specs.generated.ts"
 HEAD = """// Written by scripts/make_page_specs.py from mingce/specs; change those and run `make web`.
@@ -223,6 +225,13 @@ def kl_kinds() -> str:
     return "\n".join(lines)
 
 
+def settings_type() -> str:
+    """The account's settings, as the page's type of them."""
+    kinds = {"str": "string", "float": "number", "int": "number", "bool": "boolean"}
+    lines = [f"  {one.name}: {kinds[str(one.type).split(' ')[0]]} | null;" for one in fields(AccountSettings)]
+    return "\n".join(["export interface Settings {", *lines, "}", ""])
+
+
 def text() -> str:
     """The whole file."""
     constants = {
@@ -236,7 +245,7 @@ def text() -> str:
     twins = {"ESTIMATE": specs.ESTIMATORS, "POLICY_LOSS": specs.POLICY_LOSSES}
     parts.append("type Twins = Record<string, (...given: any[]) => any>;")
     parts += [f"export const {name}: Twins = {{ {', '.join(values)} }};\n" for name, values in twins.items()]
-    return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n"])
+    return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n", settings_type()])
 
 
 def main() -> None:

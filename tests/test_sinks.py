@@ -16,7 +16,8 @@ from test_train import SMALL
 from mingce import start
 from mingce.errors import RunError, SettingError, UnknownNameError
 from mingce.run import Run
-from mingce.sinks import PROJECT, Sinks, check_sinks, flat, open_sinks
+from mingce.sinks import PROJECT, Sinks, check_sinks, open_sinks
+from mingce.specs.settings import by_dotted_key
 
 CONFIG = {"task": "arithmetic", "kl": {"target": 0.1, "adaptive": False}}
 
@@ -234,7 +235,7 @@ def test_a_sink_that_fails_is_dropped_aloud_and_the_others_go_on() -> None:
 
 
 def test_settings_are_flattened_by_dots() -> None:
-    assert flat({"a": 1, "b": {"c": {"d": None}, "e": [1, 2]}}) == {"a": 1, "b.c.d": None, "b.e": [1, 2]}
+    assert by_dotted_key({"a": 1, "b": {"c": {"d": None}, "e": [1, 2]}}) == {"a": 1, "b.c.d": None, "b.e": [1, 2]}
 
 
 FAKE = """

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
-from typing import Any
 
 from mingce.audit.dump import ROW_COLUMNS, TOKEN_COLUMNS, Dump
-from mingce.config import Config
+from mingce.config import Config, as_values
 from mingce.importers.settled import settled
 from mingce.ledger import Ledger
+from mingce.specs.settings import by_dotted_key, dump_settings
 
 
 def dump_of_ledger(
@@ -26,40 +25,8 @@ def dump_of_ledger(
     dump = Dump(
         columns={name: column for name, column in columns.items() if name in TOKEN_COLUMNS},
         rows=rows,
-        settings=settings_of(config, beta=beta, stop_ids=stop_ids),
+        settings=dump_settings(by_dotted_key(as_values(config)), beta=beta, stop_ids=stop_ids),
         source="mingce",
         step=step,
     )
     return settled(dump)
-
-
-def settings_of(config: Config, *, beta: float | None = None, stop_ids: Sequence[int] = ()) -> dict[str, Any]:
-    """A run's configuration under the audit's names. β is left out where it moves and is not given."""
-    kl, sampling = config.kl, config.sampling
-    rollouts = config.prompts_per_step * config.samples_per_prompt
-    settings: dict[str, Any] = {
-        "gamma": config.credit.gamma,
-        "lam": config.credit.lam,
-        "estimator": config.estimator,
-        "kl_estimator": kl.estimator,
-        "kl_loss_coef": kl.loss_coef,
-        "clip_low": config.actor.clip_low,
-        "clip_high": config.actor.clip_high,
-        "loss_agg_mode": config.actor.loss_agg_mode,
-        "ppo_epochs": config.actor.epochs,
-        "critic_updates": config.critic.epochs * math.ceil(rollouts / config.critic.minibatch_rollouts),
-        "temperature": sampling.temperature,
-        "top_p": sampling.top_p,
-        "top_k": sampling.top_k,
-        "group_size": config.samples_per_prompt,
-        "max_response_length": sampling.max_new_tokens,
-    }
-    if config.critic.value_clip is not None:
-        settings["value_clip"] = config.critic.value_clip
-    if beta is not None or not kl.adaptive:
-        settings["beta"] = kl.reward_coef if beta is None else beta
-    if kl.adaptive:
-        settings |= {"kl_target": kl.target, "kl_horizon": kl.horizon}
-    if stop_ids:
-        settings["stop_ids"] = list(stop_ids)
-    return settings

@@ -32,6 +32,8 @@ class Opened:
     critic: Critic | None
     step: int | None
     run: Run | None
+    kl_coef: float | None = None
+    """β as the checkpoint has it; None where there is no checkpoint."""
 
 
 def open_policy(
@@ -60,7 +62,8 @@ def open_policy(
         return Opened(str(where), config, actor, None, 0, run)
     take_weights(actor.model, found.tensors["actor"])
     wanted = critic and find_estimator(config.estimator).needs_critic and "critic" in found.tensors
-    return Opened(str(where), config, actor, _critic(config, actor, found) if wanted else None, found.step, run)
+    beside = _critic(config, actor, found) if wanted else None
+    return Opened(str(where), config, actor, beside, found.step, run, found.state.get("kl_coef"))
 
 
 def _checkpoint(run: Run, step: Step, note: Callable[[str], object]) -> Checkpoint | None:

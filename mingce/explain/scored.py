@@ -15,7 +15,7 @@ import torch
 from mingce import checkpoints
 from mingce.commands.opening import Opened, open_policy
 from mingce.commands.targets import Step, find_run
-from mingce.config import Config
+from mingce.config import Config, as_values
 from mingce.credit import whitens
 from mingce.engine.local import build_actor, build_critic, task_of
 from mingce.errors import DataError, SettingError
@@ -27,6 +27,7 @@ from mingce.models.prompts import render_prompt
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
+from mingce.specs.settings import AccountSettings, by_dotted_key
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
@@ -191,22 +192,14 @@ def _rollout(opened: Opened, ledger: Ledger, prompt: str, response: str) -> Roll
     texts = TokenTexts(tokenizer_file(config.model.path))
     columns = {name: column[0].tolist() for name, column in ledger.columns().items() if name != "token_ids"}
     columns = {name: [int(x) for x in column] if "mask" in name else column for name, column in columns.items()}
+    adapted = opened.kl_coef if config.kl.adaptive else None
+    settings = AccountSettings.from_config(by_dotted_key(as_values(config)), beta=adapted, whiten=whitens(config))
     return completed(
         {
             "step": None, "row": 0, "uid": "pair", "group": None, "prompt": prompt, "response": response,
             "texts": texts.known, "prompt_tokens": texts.texts(ledger.row("prompt_ids")[0]),
             "tokens": texts.texts(ledger["token_ids"][0].tolist()), "columns": columns, "info": {},
-            "bootstrap": 0.0, "settings": _settings(config), "whitening": None, "siblings": [],
+            "bootstrap": 0.0, "settings": settings.as_dict(), "whitening": None, "siblings": [],
             "siblings_left_out": 0,
         }
     )  # fmt: skip
-
-
-def _settings(config: Config) -> dict[str, Any]:
-    credit, actor = config.credit, config.actor
-    return {
-        "estimator": config.estimator, "gamma": credit.gamma, "lam": credit.lam, "n": credit.n, "k": credit.k,
-        "truncation": credit.truncation, "beta": config.kl.reward_coef, "kl_estimator": config.kl.estimator,
-        "kl_clamp": config.kl.clamp, "whiten": whitens(config), "policy_loss": actor.loss, "clip_low": actor.clip_low,
-        "clip_high": actor.clip_high, "dual_clip": actor.dual_clip, "value_clip": config.critic.value_clip,
-    }  # fmt: skip

@@ -62,9 +62,10 @@ SETTINGS: dict[str, str] = {
 }  # fmt: skip
 # types of the settings that are not numbers of any kind
 KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("kl_estimator", "estimator", "loss_agg_mode"), (str,)),
+    **dict.fromkeys(("kl_estimator", "estimator", "loss_agg_mode", "policy_loss", "truncation"), (str,)),
     **dict.fromkeys(
-        ("top_k", "ppo_epochs", "critic_updates", "group_size", "world_size", "learner_version", "step"), (int,)
+        ("n", "k", "top_k", "ppo_epochs", "critic_updates", "group_size", "world_size", "learner_version", "step"),
+        (int,),
     ),
     **dict.fromkeys(("eos_id", "pad_id", "bos_id", "max_response_length"), (int,)),
     "stop_ids": (list,),

@@ -163,7 +163,11 @@ class Draft:
         """Settings under any of their names; one of a wrong type is left out, or an error if `strict`."""
         found: dict[str, Any] = {}
         self._named(given, SETTINGS, found)
-        for name, value in found.items():
+        self.take_settings(found, strict)
+
+    def take_settings(self, named: Mapping[str, Any], strict: bool = False) -> None:
+        """Settings under our own names; one of a wrong type is left out, or an error if `strict`."""
+        for name, value in named.items():
             kinds = KINDS.get(name, (int, float))
             if (
                 isinstance(value, kinds)

@@ -12,6 +12,7 @@ from mingce.importers.draft import Draft, lay
 from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
 from mingce.reading import open_regular
+from mingce.specs.settings import by_dotted_key, dump_settings
 
 _ROWS = {
     "uid": "uid", "group": "group", "prompt_ids": "prompt_ids", "finish_reason": "finish_reason",
@@ -22,13 +23,6 @@ _COLUMNS = (
     "token_ids", "response_mask", "attention_mask", "loss_mask", "rollout_log_probs", "old_log_probs", "ref_log_probs",
     "new_log_probs", "entropy", "scores", "kl", "rewards", "values", "new_values", "deltas", "returns", "ratio",
 )  # fmt: skip
-_SETTINGS = {
-    "credit.gamma": "gamma", "credit.lam": "lam", "kl.reward_coef": "beta", "kl.estimator": "kl_estimator",
-    "kl.loss_coef": "kl_loss_coef", "estimator": "estimator", "actor.clip_low": "clip_low",
-    "actor.clip_high": "clip_high", "critic.value_clip": "value_clip", "actor.loss_agg_mode": "loss_agg_mode",
-    "sampling.temperature": "temperature", "sampling.top_p": "top_p", "sampling.top_k": "top_k",
-    "actor.epochs": "ppo_epochs", "samples_per_prompt": "group_size", "sampling.max_new_tokens": "max_response_length",
-}  # fmt: skip
 
 
 def recognises(facts: dict[str, str]) -> bool:
@@ -75,19 +69,17 @@ def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
 
 @dataclass
 class Run:
-    """What stands beside the ledgers of a run: settings, and each step's logged scalars."""
+    """What stands beside the ledgers of a run: its configuration by dotted key, and each step's logged scalars."""
 
-    settings: dict[str, Any] = field(default_factory=dict)
+    config: dict[str, Any] = field(default_factory=dict)
     metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def lay_beside(self, draft: Draft) -> None:
-        draft.put_settings(self.settings)
         logged = self.metrics.get(-1 if draft.step is None else draft.step, {})
         draft.put_scalars(logged)
+        draft.take_settings(dump_settings(self.config, beta=draft.scalars.get("kl_coef")))
         if isinstance(logged.get("critic/updates"), int | float):
             draft.settings["critic_updates"] = logged["critic/updates"]
-        if "kl_coef" in draft.scalars:
-            draft.settings["beta"] = draft.scalars["kl_coef"]  # adaptive: this step's own
 
 
 def read_run(directory: Path) -> Run:
@@ -96,14 +88,7 @@ def read_run(directory: Path) -> Run:
     config = directory / "config.yaml"
     if config.is_file():
         settings = read_yaml(config)
-        for key, name in _SETTINGS.items():
-            value: Any = settings
-            for part in key.split("."):
-                value = value.get(part) if isinstance(value, dict) else None
-            run.settings[name] = value
-        kl = settings.get("kl")
-        if isinstance(kl, dict) and kl.get("adaptive") is True:
-            run.settings |= {"kl_target": kl.get("target"), "kl_horizon": kl.get("horizon")}
+        run.config = by_dotted_key(settings)
     metrics = directory / "metrics.jsonl"
     if metrics.is_file():
         file_size(metrics)  # refuses what is mostly a hole

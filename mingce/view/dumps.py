@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from mingce.errors import DataError, MingceError, RunError
+from mingce.specs.settings import AccountSettings
 from mingce.view.series import Series
 from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 from mingce.view.tokens import TokenTexts
@@ -164,24 +165,7 @@ class DumpSource(Source):
         if step not in self._settings:
             self._settings[step] = dict(dump.settings) | _inferred(dump)
         given = self._settings[step]
-        clip = given.get("clip")
-        return {
-            "estimator": given.get("estimator") or ("gae" if "values" in dump.columns else None),
-            "gamma": given.get("gamma"),
-            "lam": given.get("lam"),
-            "n": given.get("n"),
-            "k": given.get("k"),
-            "truncation": given.get("truncation"),
-            "beta": given.get("beta"),
-            "kl_estimator": given.get("kl_estimator"),
-            "kl_clamp": None,
-            "whiten": "raw_advantages" in dump.columns,
-            "policy_loss": "ppo",
-            "clip_low": given.get("clip_low", clip),
-            "clip_high": given.get("clip_high", clip),
-            "dual_clip": given.get("dual_clip"),
-            "value_clip": given.get("value_clip"),
-        }
+        return AccountSettings.from_dump(given, list(dump.columns)).as_dict()
 
     def tokens(self) -> TokenTexts:
         return self._texts

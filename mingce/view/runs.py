@@ -22,9 +22,10 @@ from mingce.errors import MingceError, RunError
 from mingce.places import steps_named
 from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
+from mingce.specs.settings import AccountSettings, by_dotted_key
 from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
 from mingce.view.series import Series
-from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source, flat
+from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 if TYPE_CHECKING:
@@ -71,7 +72,7 @@ class RunSource(Source):
                 values = read_yaml(path, follow=False)
                 if not isinstance(values, dict):
                     raise RunError("it holds no settings")
-                self._config = time, flat(values)
+                self._config = time, by_dotted_key(values)
                 self._tell(path.name, None)
         except (OSError, yaml.YAMLError, RunError) as error:
             self._tell(path.name, _reason(error))
@@ -220,23 +221,8 @@ class RunSource(Source):
     def settings(self, step: int) -> dict[str, Any]:
         config = self.config()
         beta = self._metrics.series().at(step, "critic/kl_coeff")
-        return {
-            "estimator": config.get("estimator"),
-            "gamma": config.get("credit.gamma"),
-            "lam": config.get("credit.lam"),
-            "n": config.get("credit.n"),
-            "k": config.get("credit.k"),
-            "truncation": config.get("credit.truncation"),
-            "beta": config.get("kl.reward_coef") if beta is None else beta,
-            "kl_estimator": config.get("kl.estimator"),
-            "kl_clamp": config.get("kl.clamp"),
-            "whiten": "whitened_advantages" in self._read(step, lambda: self._run.ledger.column_names(step)),
-            "policy_loss": config.get("actor.loss"),
-            "clip_low": config.get("actor.clip_low"),
-            "clip_high": config.get("actor.clip_high"),
-            "dual_clip": config.get("actor.dual_clip"),
-            "value_clip": config.get("critic.value_clip"),
-        }
+        whiten = "whitened_advantages" in self._read(step, lambda: self._run.ledger.column_names(step))
+        return AccountSettings.from_config(config, beta=beta, whiten=whiten).as_dict()
 
     def tokens(self) -> TokenTexts:
         if self._texts is None:

@@ -7,7 +7,7 @@ of the column table.
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -179,14 +179,3 @@ class Source(ABC):
             there = self.ledger_steps()
             hint = f"it has steps {there[0]} to {there[-1]}" if there else "it has none"
             raise RunError(f"{self.name} has no ledger of step {step} that can be read; {hint}")
-
-
-def flat(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
-    """Nested settings by dotted key."""
-    found: dict[str, Any] = {}
-    for key, value in values.items():
-        if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{prefix}{key}.")
-        else:
-            found[f"{prefix}{key}"] = value
-    return found

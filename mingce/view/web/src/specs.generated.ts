@@ -485,3 +485,21 @@ export const KL = {
   k3: ((x) => (((Math.E ** (-x)) - 1) + x)),
   low_var_kl: ((x) => (((Math.E ** (-x)) - 1) + x)),
 };
+
+export interface Settings {
+  estimator: string | null;
+  gamma: number | null;
+  lam: number | null;
+  n: number | null;
+  k: number | null;
+  truncation: string | null;
+  beta: number | null;
+  kl_estimator: string | null;
+  kl_clamp: number | null;
+  whiten: boolean | null;
+  policy_loss: string | null;
+  clip_low: number | null;
+  clip_high: number | null;
+  dual_clip: number | null;
+  value_clip: number | null;
+}

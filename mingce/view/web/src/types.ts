@@ -1,5 +1,8 @@
 /** What the server says, as the page reads it. Numbers that are not finite arrive as null. */
 
+import type { Settings } from "./specs.generated";
+export type { Settings };
+
 export type Num = number | null;
 export type Lang = "zh" | "en";
 export type Both = Record<Lang, string>;
@@ -94,23 +97,6 @@ export interface Whitening {
   std: number;
   variance?: number;
   count: number;
-}
-
-export interface Settings {
-  gamma: Num;
-  lam: Num;
-  beta: Num;
-  kl_estimator: string | null;
-  clip_low: Num;
-  clip_high: Num;
-  dual_clip?: Num;
-  value_clip: Num;
-  estimator: string | null;
-  whiten: boolean | null;
-  truncation: string | null;
-  policy_loss?: string | null;
-  n?: Num;
-  k?: Num;
 }
 
 export interface Step {

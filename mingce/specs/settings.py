@@ -1,0 +1,104 @@
+"""The settings that the numbers of an account are made with, under one name each wherever they come from.
+
+A run's configuration, a run directory's config.yaml and a dump of any trainer lead here, and only here; the trainer's
+audit, the page and the tutor read the same names. None stands for what is not known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
+from typing import Any
+
+
+def _from(key: str) -> Any:
+    """A setting that stands in a configuration under that dotted key."""
+    return field(default=None, metadata={"key": key})
+
+
+@dataclass(frozen=True)
+class AccountSettings:
+    """What credit, KL and losses of one step were computed with."""
+
+    estimator: str | None = _from("estimator")
+    gamma: float | None = _from("credit.gamma")
+    lam: float | None = _from("credit.lam")
+    n: int | None = _from("credit.n")
+    k: int | None = _from("credit.k")
+    truncation: str | None = _from("credit.truncation")
+    beta: float | None = _from("kl.reward_coef")
+    kl_estimator: str | None = _from("kl.estimator")
+    kl_clamp: float | None = _from("kl.clamp")
+    whiten: bool | None = None
+    policy_loss: str | None = _from("actor.loss")
+    clip_low: float | None = _from("actor.clip_low")
+    clip_high: float | None = _from("actor.clip_high")
+    dual_clip: float | None = _from("actor.dual_clip")
+    value_clip: float | None = _from("critic.value_clip")
+
+    @classmethod
+    def from_config(
+        cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None
+    ) -> AccountSettings:
+        """Of a configuration by dotted key; `beta` is the step's own where it adapts, `whiten` whether it was done."""
+        keys = {one.name: one.metadata["key"] for one in fields(cls) if "key" in one.metadata}
+        known = {name: values.get(key) for name, key in keys.items()} | {"whiten": whiten}
+        return cls(**known | ({} if beta is None else {"beta": beta}))
+
+    @classmethod
+    def from_dump(cls, settings: Mapping[str, Any], columns: Sequence[str]) -> AccountSettings:
+        """Of a dump's settings, given or inferred, and of the columns it has."""
+        known = {one.name: settings.get(one.name) for one in fields(cls)}
+        clip = settings.get("clip")
+        known["clip_low"] = clip if known["clip_low"] is None else known["clip_low"]
+        known["clip_high"] = clip if known["clip_high"] is None else known["clip_high"]
+        known["estimator"] = known["estimator"] or ("gae" if "values" in columns else None)
+        known["whiten"] = "raw_advantages" in columns
+        return cls(**known)
+
+    def as_dict(self) -> dict[str, Any]:
+        """By name, for JSON."""
+        return asdict(self)
+
+
+DUMP_SETTINGS = {
+    "kl_loss_coef": "kl.loss_coef", "loss_agg_mode": "actor.loss_agg_mode", "ppo_epochs": "actor.epochs",
+    "temperature": "sampling.temperature", "top_p": "sampling.top_p", "top_k": "sampling.top_k",
+    "group_size": "samples_per_prompt", "max_response_length": "sampling.max_new_tokens",
+}  # fmt: skip
+"""What an audit reads of a configuration besides."""
+
+
+def dump_settings(
+    values: Mapping[str, Any], *, beta: float | None = None, stop_ids: Sequence[int] = ()
+) -> dict[str, Any]:
+    """What an audit is told of a run of ours, of its configuration by dotted key; what is not known is left out.
+
+    β is left out where it adapts and the step's own is not given.
+    """
+    settings = AccountSettings.from_config(values, beta=beta).as_dict()
+    settings |= {name: values.get(key) for name, key in DUMP_SETTINGS.items()}
+    if values.get("kl.adaptive"):
+        settings |= {"kl_target": values.get("kl.target"), "kl_horizon": values.get("kl.horizon"), "beta": beta}
+    counts = [count for key in _CRITIC_UPDATES if isinstance(count := values.get(key), int) and count > 0]
+    if len(counts) == len(_CRITIC_UPDATES):
+        epochs, prompts, samples, minibatch = counts
+        settings["critic_updates"] = epochs * math.ceil(prompts * samples / minibatch)
+    if stop_ids:
+        settings["stop_ids"] = list(stop_ids)
+    return {name: value for name, value in settings.items() if value is not None}
+
+
+_CRITIC_UPDATES = ("critic.epochs", "prompts_per_step", "samples_per_prompt", "critic.minibatch_rollouts")
+
+
+def by_dotted_key(values: Mapping[str, Any], prefix: str = "") -> dict[str, Any]:
+    """Nested settings by dotted key."""
+    flat: dict[str, Any] = {}
+    for key, value in values.items():
+        if isinstance(value, Mapping) and value:
+            flat |= by_dotted_key(value, f"{prefix}{key}.")
+        else:
+            flat[f"{prefix}{key}"] = value
+    return flat
