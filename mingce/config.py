@@ -15,7 +15,7 @@ from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
 from mingce.reading import parse_yaml, read_regular
 from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_estimator, find_kl
-from mingce.specs.estimators import TRUNCATIONS
+from mingce.specs.estimators import GAE, TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
 
 _UNWHITENED = [estimator.name for estimator in ESTIMATORS.values() if not estimator.whitens]
@@ -317,7 +317,7 @@ class Config:
         "arithmetic", "arithmetic, counting, gsm8k:PATH, reasoning_gym:NAME, or a data file", "任务名或数据文件"
     )
     estimator: str = _set(
-        "gae",
+        GAE,
         f"how advantages are estimated: {', '.join(ESTIMATORS)}",
         f"优势估计器：{'、'.join(ESTIMATORS)}",
     )

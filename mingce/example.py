@@ -14,7 +14,8 @@ from mingce.algorithms.masking import masked_whiten
 from mingce.credit import credit_columns
 from mingce.explain.example import BETA, GAMMA, KL, LAM, OLD_LOG_PROBS, PROMPT, SCORES, TOKENS, VALUES
 from mingce.ledger import Ledger
-from mingce.specs import ESTIMATORS
+from mingce.specs import find_estimator
+from mingce.specs.estimators import GAE
 
 TEXT = {
     "zh": {
@@ -44,7 +45,7 @@ def worked_ledger() -> Ledger:
     kl = torch.tensor([KL])
     ledger.fill({"old_log_probs": old, "ref_log_probs": old - kl, "scores": torch.tensor([SCORES])}, {"kl": kl})
     ledger.fill({"values": torch.tensor([VALUES])}, {"rewards": kl_rewards(ledger["scores"], kl, mask, BETA)})
-    ledger.fill(credit_columns(ledger, ESTIMATORS["gae"], {"gamma": GAMMA, "lam": LAM}))
+    ledger.fill(credit_columns(ledger, find_estimator(GAE), {"gamma": GAMMA, "lam": LAM}))
     ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], mask)})
     ledger.fill(compute_policy_loss(old, old, ledger["whitened_advantages"], mask).columns)
     ledger.fill(compute_value_loss(ledger["values"], ledger["returns"], ledger["values"], mask).columns)

@@ -243,6 +243,7 @@ def text() -> str:
     for name, values in table().items():
         parts.append(f"export const {name} = {json.dumps(values, ensure_ascii=False, indent=2)} as const;\n")
     twins = {"ESTIMATE": specs.ESTIMATORS, "POLICY_LOSS": specs.POLICY_LOSSES}
+    parts.append(f'export const GAE = "{estimators.GAE}";\nexport const MONTE_CARLO = "{estimators.MONTE_CARLO}";')
     parts.append("type Twins = Record<string, (...given: any[]) => any>;")
     parts += [f"export const {name}: Twins = {{ {', '.join(values)} }};\n" for name, values in twins.items()]
     return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n", settings_type()])

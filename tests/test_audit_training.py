@@ -35,13 +35,13 @@ def audits(run: Run) -> list[dict[str, Any]]:
 @pytest.fixture
 def returns_off(monkeypatch: pytest.MonkeyPatch) -> None:
     """A trainer whose returns are a little off."""
-    usual = credit.advantages
+    usual = credit.credit_columns
 
     def wrong(*arguments: Any, **settings: Any) -> dict[str, torch.Tensor]:
         columns = dict(usual(*arguments, **settings))
         return columns | {"returns": columns["returns"] * 1.1 + 0.05}
 
-    monkeypatch.setattr(credit, "advantages", wrong)
+    monkeypatch.setattr(credit, "credit_columns", wrong)
 
 
 @pytest.mark.parametrize(

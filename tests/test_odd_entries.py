@@ -217,6 +217,7 @@ print(json.dumps(found))
 
 @pytest.mark.skipif(os.getuid() != 0, reason="only root can become somebody else")
 @pytest.mark.parametrize("closed", ["checkpoints/step-000002", "checkpoints"])
+@pytest.mark.xdist_group("permissions")  # of directories above the tests' own
 def test_without_permission_it_is_one_sentence(run: Run, closed: str) -> None:
     run.close()
     above = [place for place in run.path.parents if place.stat().st_uid == os.geteuid() and len(place.parts) > 2]

@@ -209,6 +209,7 @@ def test_so_are_settings_that_are_none(tmp_path: Path, kind: str) -> None:
     assert [one["file"] for one in api.run("odd")["damaged"]] == ["config.yaml"]
 
 
+@pytest.mark.xdist_group("permissions")  # of directories above the tests' own
 def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
     path = new_run(tmp_path, lines=b'{"step": 1, "a": 1}\n')
     (path / "events.jsonl").write_text("")

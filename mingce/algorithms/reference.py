@@ -10,52 +10,33 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from mingce.specs.estimators import CriticCredit as Credit
-from mingce.specs.estimators import (
-    attention,
-    discounted_sum,
-    dr_grpo,
-    gae,
-    grpo,
-    last_k,
-    monte_carlo,
-    n_step,
-    reinforce_plus_plus,
-    rloo,
-    share,
-    td0,
-    uniform,
-)
-from mingce.specs.kl import kl_penalty
-from mingce.specs.losses import PolicyTerm, agg_loss, cpi_term, policy_term
-from mingce.specs.rows import FLOAT32_EPS, Column, MaskColumn, Matrix, Row, chosen, zeros
+from mingce.specs.estimators import CriticCredit
+from mingce.specs.estimators import attention as attention
+from mingce.specs.estimators import discounted_sum as discounted_sum
+from mingce.specs.estimators import dr_grpo as dr_grpo
+from mingce.specs.estimators import gae as gae
+from mingce.specs.estimators import grpo as grpo
+from mingce.specs.estimators import last_k as last_k
+from mingce.specs.estimators import monte_carlo as monte_carlo
+from mingce.specs.estimators import n_step as n_step
+from mingce.specs.estimators import reinforce_plus_plus as reinforce_plus_plus
+from mingce.specs.estimators import rloo as rloo
+from mingce.specs.estimators import share as share
+from mingce.specs.estimators import td0 as td0
+from mingce.specs.estimators import uniform as uniform
+from mingce.specs.kl import kl_penalty as kl_penalty
+from mingce.specs.losses import PolicyTerm as PolicyTerm
+from mingce.specs.losses import agg_loss as agg_loss
+from mingce.specs.losses import cpi_term as cpi_term
+from mingce.specs.losses import policy_term as policy_term
+from mingce.specs.rows import FLOAT32_EPS, zeros
+from mingce.specs.rows import Column as Column
+from mingce.specs.rows import MaskColumn as MaskColumn
+from mingce.specs.rows import Matrix as Matrix
+from mingce.specs.rows import Row as Row
+from mingce.specs.rows import chosen as chosen
 
-__all__ = [
-    "Column",
-    "Credit",
-    "MaskColumn",
-    "Matrix",
-    "PolicyTerm",
-    "Row",
-    "agg_loss",
-    "attention",
-    "chosen",
-    "cpi_term",
-    "discounted_sum",
-    "dr_grpo",
-    "gae",
-    "grpo",
-    "kl_penalty",
-    "last_k",
-    "monte_carlo",
-    "n_step",
-    "policy_term",
-    "reinforce_plus_plus",
-    "rloo",
-    "share",
-    "td0",
-    "uniform",
-]
+Credit = CriticCredit
 
 
 def _chosen_values(values: Column, mask: MaskColumn) -> list[float]:

@@ -14,15 +14,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
+from mingce.specs import AGGREGATIONS
 
-MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+MODES = tuple(AGGREGATIONS)
 SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
-_OTHER_NAMES = {
-    "bnpo": "token-mean",
-    "dapo": "token-mean",
-    "grpo": "seq-mean-token-mean",
-    "dr-grpo": "seq-mean-token-sum-norm",
-}
+_LOSS_TYPES = dict(bnpo="token-mean", dapo="token-mean", grpo="seq-mean-token-mean", dr_grpo="seq-mean-token-sum-norm")
+_OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in _LOSS_TYPES.items()}
+"""TRL's loss types."""
 _MASKS = {
     "chosen": ("响应掩码", "the response mask"),
     "attended": ("注意力掩码", "the attention mask"),

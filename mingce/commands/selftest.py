@@ -44,7 +44,7 @@ TEXT = {
         "steps_done": "{rollouts} 条回答，梯度范数 {norm:.3f}，{seconds:.1f} 秒",
         "steps_broken": "训练在这台机器上不能用；请附上这一行报告问题。",
         "sampler": "采样端 = 训练端",
-        "gae": "GAE = float64 逐步循环",
+        "recursion": "GAE = float64 逐步循环",
         "gap": "最大差 {gap:.0e}",
         "numbers_broken": "数值不对，训练结果不可信；重新安装 torch，仍不对就报告问题。",
         "saved": "存档读回逐位相同",
@@ -59,7 +59,7 @@ TEXT = {
         "steps_done": "{rollouts} rollouts, gradient norm {norm:.3f}, {seconds:.1f} s",
         "steps_broken": "Training does not work on this machine; report it with this line.",
         "sampler": "sampler = trainer",
-        "gae": "GAE = float64 loop",
+        "recursion": "GAE = float64 loop",
         "gap": "largest difference {gap:.0e}",
         "numbers_broken": "The numbers are wrong; install torch again, and report it if that does not help.",
         "saved": "checkpoint reads back bit for bit",
@@ -98,7 +98,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
             return
         facts = {"rollouts": STEPS * len(ledger), "norm": measured["actor/grad_norm"], "seconds": seconds}
         yield Finding(text["steps"], text["steps_done"].format(**facts))
-        gaps = {"sampler": sampler_gap(ledger), "gae": gae_gap(ledger, config.credit.gamma, config.credit.lam)}
+        gaps = {"sampler": sampler_gap(ledger), "recursion": gae_gap(ledger, config.credit.gamma, config.credit.lam)}
         for name, gap in gaps.items():
             yield Finding(text[name], text["gap"].format(gap=gap), gap <= CLOSE, text["numbers_broken"])
         advice = text["saved_broken"].format(path=directory)

@@ -14,6 +14,7 @@ from typing import Any
 from mingce.algorithms import reference
 from mingce.errors import SettingError, UnknownNameError
 from mingce.specs import ESTIMATORS, find_estimator, find_policy_loss
+from mingce.specs.estimators import GAE
 from mingce.specs.settings import AccountSettings
 
 Rollout = dict[str, Any]
@@ -27,7 +28,7 @@ OLD_LOG_PROBS = (-0.12, -0.08, -0.15, -0.10, -0.05, -0.02)
 BETA, GAMMA, LAM = 0.1, 1.0, 0.95
 
 SETTINGS: dict[str, Any] = AccountSettings(
-    estimator="gae", gamma=1.0, lam=0.95, truncation="zero", beta=0.1, kl_estimator="k1", whiten=True,
+    estimator=GAE, gamma=1.0, lam=0.95, truncation="zero", beta=0.1, kl_estimator="k1", whiten=True,
     policy_loss="ppo", clip_low=0.2, clip_high=0.2, value_clip=0.5,
 ).as_dict()  # fmt: skip
 EPSILON = 1e-8

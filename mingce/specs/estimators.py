@@ -254,6 +254,10 @@ def n_step(
     return _with_critic(rewards, values, response_mask, gamma, bootstrap, advantage)
 
 
+GAE, MONTE_CARLO = gae.__name__, monte_carlo.__name__
+"""The default, and what it is compared with."""
+
+
 # ── sharing out the response's reward ──────────────────────────────────────────────────────────────────────────────
 
 _SHARE = {

@@ -11,6 +11,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from mingce.specs.estimators import GAE
+
 
 def _from(key: str) -> Any:
     """A setting that stands in a configuration under that dotted key."""
@@ -53,7 +55,7 @@ class AccountSettings:
         clip = settings.get("clip")
         known["clip_low"] = clip if known["clip_low"] is None else known["clip_low"]
         known["clip_high"] = clip if known["clip_high"] is None else known["clip_high"]
-        known["estimator"] = known["estimator"] or ("gae" if "values" in columns else None)
+        known["estimator"] = known["estimator"] or (GAE if "values" in columns else None)
         known["whiten"] = "raw_advantages" in columns
         return cls(**known)
 

@@ -163,7 +163,7 @@ def by_gae(context: Context, claim: Claim, given: Inputs) -> Iterator[Expected]:
         if any(given.units):
             shape = tuple(len(row) for row in rows)
             off = truth.credit_slack(shape, gamma, lam, *given.units)[claim.kind]
-        yield Expected(claim.kind, rows, "gae", used, inferred, given.carried, given, given.lines, off,
+        yield Expected(claim.kind, rows, "recursion", used, inferred, given.carried, given, given.lines, off,
             _most_units(*given.units))  # fmt: skip
 
 
@@ -197,7 +197,7 @@ def _without_inputs(context: Context, claim: Claim, width: int | None) -> Iterat
                 yield Expected(
                     kind,
                     rows,
-                    "monte_carlo",
+                    "reward_to_go",
                     {"gamma": gamma},
                     only,
                     lines=(rewards.line,),

@@ -58,11 +58,11 @@ def formula(reading: Expected, row: int, t: int, base: int) -> str:
             following = rows[row][t + 1]
             delta = rows[row][t] - gamma * lam * following
             return f"A_{n} = δ_{n} + γλ·A_{n + 1} = {show(delta)} + {show(gamma * lam)}·{bracketed(following)} = {here}"
-        case "monte_carlo" if t + 1 < len(rows[row]):
+        case "reward_to_go" if t + 1 < len(rows[row]):
             following = rows[row][t + 1]
             r = rows[row][t] - gamma * following
             return f"G_{n} = r_{n} + γ·G_{n + 1} = {show(r)} + {show(gamma)}·{bracketed(following)} = {here}"
-        case "monte_carlo":
+        case "reward_to_go":
             return f"G_{n} = r_{n} = {here}"
         case "return_minus_value":
             return f"A_{n} = R_{n} − V_{n} = {here}"

@@ -123,7 +123,7 @@ def _best(context: Context, series: Series, fits: Sequence[Fit]) -> Fit:
 def _hits(beside: Sequence[Series], given: Inputs, gamma: float, lam: float) -> int:
     """How many numbers of the lists beside agree with a pair (γ, λ)."""
     credit = truth.credit(given.rewards, given.values, gamma, lam, given.after)
-    readings = [(other, Expected(other.kind, credit[other.kind], "gae")) for other in beside]
+    readings = [(other, Expected(other.kind, credit[other.kind], "recursion")) for other in beside]
     return sum(fit_of(other, reading).hits for other, reading in readings if same_shape(other, reading.rows))
 
 
@@ -251,13 +251,17 @@ def _no_pair(context: Context, series: Series, claim: str, given: Inputs) -> Ver
         rows = truth.credit(given.rewards, given.values, *found, given.after)[series.kind]
         informative = sum(len(row) - 1 for row in series.rows)
         if informative >= 4:
-            reading = Expected(series.kind, rows, "gae", settings, frozenset({"gamma", "lam"}), given.carried, given)
+            reading = Expected(
+                series.kind, rows, "recursion", settings, frozenset({"gamma", "lam"}), given.carried, given
+            )
             return _right(series, claim, reading)
         return Verdict("unknown", series.where, series.kind, claim, series.rows, notes=(wording.unusual(settings),))
     readings = []
     for gamma, lam in truth.COMMONEST:
         rows = truth.credit(given.rewards, given.values, gamma, lam, given.after)[series.kind]
-        readings.append(fit_of(series, Expected(series.kind, rows, "gae", {"gamma": gamma, "lam": lam}, inputs=given)))
+        readings.append(
+            fit_of(series, Expected(series.kind, rows, "recursion", {"gamma": gamma, "lam": lam}, inputs=given))
+        )
     nearest = min(readings, key=lambda fit: fit.error)
     answers = [_answer(nearest.reading, wording.NEAREST)]
     if nearest is not readings[0]:

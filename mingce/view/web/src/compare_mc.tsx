@@ -1,6 +1,7 @@
 /** Monte Carlo and GAE side by side: this rollout's advantages, and how much they vary over the group. */
 import { useWidth } from "./canvas";
 import { estimate, varianceOverRows } from "./credit";
+import { GAE, MONTE_CARLO } from "./specs.generated";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
 import type { Group } from "./whatif";
@@ -10,8 +11,8 @@ const H = 150;
 export function CompareMonteCarlo({ group, gamma, lam }: { group: Group; gamma: number; lam: number }) {
   const { say } = usePrefs();
   const sides = [
-    { name: `GAE, λ = ${number(lam, 3)}`, advantages: estimate("gae", group, { gamma, lam }).advantages },
-    { name: say("蒙特卡洛，λ = 1", "Monte Carlo, λ = 1"), advantages: estimate("monte_carlo", group, { gamma, lam }).advantages },
+    { name: `GAE, λ = ${number(lam, 3)}`, advantages: estimate(GAE, group, { gamma, lam }).advantages },
+    { name: say("蒙特卡洛，λ = 1", "Monte Carlo, λ = 1"), advantages: estimate(MONTE_CARLO, group, { gamma, lam }).advantages },
   ].map((side) => ({ ...side, variance: varianceOverRows(side.advantages, group.mask) }));
   const slots = group.mask[0].flatMap((m, t) => (m ? [t] : []));
   const reach = sides.flatMap(({ advantages, variance }) =>
@@ -30,7 +31,7 @@ export function CompareMonteCarlo({ group, gamma, lam }: { group: Group; gamma: 
             <b>{side.name}</b>
             <span class="muted">
               {say("组内方差（逐位置平均）", "variance over the group, mean over positions")}{" "}
-              <span class="filled" data-variance={i ? "monte_carlo" : "gae"}>
+              <span class="filled" data-variance={i ? MONTE_CARLO : GAE}>
                 {number(meanOf(side.variance))}
               </span>
             </span>

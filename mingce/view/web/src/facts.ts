@@ -1,6 +1,7 @@
 /** The numbers of one token's account, by the names that the texts use. */
 import { chosen, groupTotals, valueTerm } from "./credit";
 import { number, plain } from "./numbers";
+import { GAE } from "./specs.generated";
 import type { Columns, Num, Rollout, Section, Settings, Token, Whitening } from "./types";
 
 /** What an account is about: a rollout's columns, as recorded or as recomputed by the sliders. */
@@ -141,7 +142,7 @@ export function sectionsFor(sections: readonly Section[], book: Book, found: Fac
   return sections.filter(
     ({ id, estimators, losses, needs, lacks }) =>
       id !== "not_chosen" &&
-      (estimators === null || estimators.includes(book.settings.estimator ?? "gae")) &&
+      (estimators === null || estimators.includes(book.settings.estimator ?? GAE)) &&
       (!losses || losses.includes(book.settings.policy_loss ?? "ppo")) &&
       needs.every(has) &&
       !lacks?.some(has),

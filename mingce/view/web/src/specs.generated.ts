@@ -471,6 +471,8 @@ export const AGGREGATIONS = {
   }
 } as const;
 
+export const GAE = "gae";
+export const MONTE_CARLO = "monte_carlo";
 type Twins = Record<string, (...given: any[]) => any>;
 export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus };
 

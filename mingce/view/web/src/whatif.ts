@@ -2,6 +2,7 @@
 import { chosen, estimate, klRewards, moments, policyTerms, specOf, valueTerm, whiten } from "./credit";
 import type { Credit, Estimator, Moments } from "./credit";
 import { siblingRewards, type Book } from "./facts";
+import { GAE } from "./specs.generated";
 import { plain } from "./numbers";
 import type { Columns, Num, Rollout } from "./types";
 
@@ -23,7 +24,7 @@ export function recorded(rollout: Rollout): WhatIf {
     gamma: gamma ?? 1,
     lam: lam ?? 0.95,
     beta: beta ?? 0,
-    estimator: (estimator ?? "gae") as Estimator,
+    estimator: (estimator ?? GAE) as Estimator,
     n: n ?? 5,
     k: k ?? 3,
     whiten: (whiten ?? "whitened_advantages" in rollout.columns) ? "step" : "none",

@@ -12,6 +12,7 @@ import { largest } from "../numbers";
 import { usePrefs } from "../prefs";
 import { sheetOf, title, type Line, type Sheet } from "../seeds";
 import { Strip } from "../strip";
+import { GAE } from "../specs.generated";
 import { useTokenKeys } from "../token_keys";
 import type { Columns, Num, Playground as PlaygroundData, SeedExample } from "../types";
 import type { WhatIf } from "../whatif";
@@ -37,7 +38,7 @@ export function Playground() {
 }
 
 function what(sheet: Sheet): WhatIf {
-  return { gamma: sheet.gamma, lam: sheet.lam, beta: sheet.beta, estimator: "gae", n: 5, k: 3, whiten: "none" };
+  return { gamma: sheet.gamma, lam: sheet.lam, beta: sheet.beta, estimator: GAE, n: 5, k: 3, whiten: "none" };
 }
 
 function Bench({ data }: { data: PlaygroundData }) {
