@@ -19,9 +19,8 @@ from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 os.environ["MINGCE_LANG"] = "zh"
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
 half.works("bfloat16")  # sets what it needs here, which must be before the first product of the process
-settings.register_profile(
-    "mingce", max_examples=int(os.environ.get("TEST_EXAMPLES", "200")), deadline=None, derandomize=True
-)
+examples = int(os.environ.get("TEST_EXAMPLES", "200"))
+settings.register_profile("mingce", max_examples=examples, deadline=None, derandomize=True)
 settings.load_profile("mingce")
 
 
