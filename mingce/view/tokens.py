@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from mingce.paths import expanded
+from mingce.reading import read_regular
 
 MAX_FILE = 256 << 20
 _BYTE_FALLBACK = 6  # length of <0xE4>
@@ -34,9 +35,7 @@ class TokenTexts:
         try:
             from tokenizers import Tokenizer
 
-            if file.stat().st_size > MAX_FILE:
-                return
-            text = file.read_text(encoding="utf-8")
+            text = read_regular(file, MAX_FILE).decode()
             self._tokenizer = Tokenizer.from_str(text)
             layout = json.loads(text)
         except Exception:  # whatever is wrong with the file, ids can still be shown
