@@ -36,12 +36,12 @@ def test_values_are_read_at_the_token_before(family: str) -> None:
         for row, (prompt, length) in enumerate(zip(prompts, lengths, strict=True)):
             whole = torch.tensor([prompt + tokens[row, :length].tolist()])
             states = model.head(model.backbone(input_ids=whole).last_hidden_state)[0, len(prompt) - 1 :, 0]
-            torch.testing.assert_close(values[row, :length], states[:length], atol=1e-5, rtol=0)
-            torch.testing.assert_close(final[row], states[length], atol=1e-5, rtol=0)
+            torch.testing.assert_close(values[row, :length], states[:length], atol=1e-5, rtol=1e-5)
+            torch.testing.assert_close(final[row], states[length], atol=1e-5, rtol=1e-5)
         without, _ = model.values(prompts, tokens, mask, PAD, final=False)
     assert values.shape == tokens.shape
     assert not values[~mask].any()
-    torch.testing.assert_close(without, values, atol=1e-5, rtol=0)
+    torch.testing.assert_close(without, values, atol=1e-5, rtol=1e-5)
 
 
 def test_a_new_head_says_nothing_and_learns() -> None:

@@ -4,6 +4,7 @@
  * mask are stepped over and come out as 0, so nothing behind it can change a number in front of it.
  */
 import { fsum } from "./python";
+import type { Settings } from "./specs.generated";
 import { chosen as chosenSlots, ESTIMATE, ESTIMATORS as SPECS, KL, members_of, POLICY_LOSS, POLICY_LOSSES, zeros as zerosLike } from "./specs.generated";
 
 export type Row = readonly number[];
@@ -86,6 +87,16 @@ export interface CreditSettings {
 /** The table's line of an estimator; null for one that is not known here, such as a person's own. */
 export const specOf = (name: string | null): EstimatorSpec | null =>
   name === null ? null : lookUp<EstimatorSpec>(SPECS, name);
+
+const SYMBOLS = { gamma: "γ", lam: "λ", n: "n", k: "k" } as const;
+
+/** Symbol and value of the settings that the estimator reads; of an unknown one, those that are known. */
+export function settingsRead(settings: Settings): [string, number | null][] {
+  const spec = specOf(settings.estimator);
+  return (Object.keys(SYMBOLS) as (keyof typeof SYMBOLS)[])
+    .filter((key) => (spec ? spec.settings.includes(key) : settings[key] !== null))
+    .map((key) => [SYMBOLS[key], settings[key]]);
+}
 
 export const needsCritic = (name: string): boolean => !!specOf(name)?.inputs.includes("values");
 

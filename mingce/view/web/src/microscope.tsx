@@ -4,6 +4,7 @@ import { useMemo } from "preact/hooks";
 import { Account } from "./account";
 import { Chips } from "./chips";
 import { ColumnsTable } from "./columns_table";
+import { specOf } from "./credit";
 import type { Book } from "./facts";
 import { inline } from "./formula";
 import { Legend } from "./legend";
@@ -34,6 +35,8 @@ export function Microscope({ book, words, column, selected, level, picture, onCo
   const limit = useMemo(() => largest(columns[column] ?? []), [columns, column]);
   const mask = columns.response_mask ?? null;
   const text = words.columns.find((one) => one.name === column);
+  const own = specOf(book.settings.estimator);
+  const formula = text && column === "advantages" && own ? own.formula : text && say(text.formula_zh, text.formula);
   const choices = words.columns.filter((one) => one.name in columns && !UNCOLOURED.includes(one.name));
   return (
     <div class="microscope">
@@ -54,7 +57,7 @@ export function Microscope({ book, words, column, selected, level, picture, onCo
           </div>
           {text && (
             <div class="column-meaning">
-              {pick(text)} <Formula formula={say(text.formula_zh, text.formula)} block />
+              {pick(text)} <Formula formula={formula ?? ""} block />
             </div>
           )}
           <p class="prompt" data-mark="prompt">

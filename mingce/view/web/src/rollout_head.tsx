@@ -1,5 +1,6 @@
 /** Which rollout this is, what came of it, and the other samples of its prompt. */
 import { has, paths } from "./api";
+import { settingsRead } from "./credit";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
 import { to } from "./route";
@@ -15,8 +16,7 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
     ...parts.map(([name, value]): [string, string] => [name, number(value)]),
     [say("结束", "finish"), String(info.finish_reason ?? "–")],
     [say("估计器", "estimator"), settings.estimator ?? "–"],
-    ["γ", number(settings.gamma)],
-    ["λ", number(settings.lam)],
+    ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
     ["β", number(settings.beta)],
   ];
   return (

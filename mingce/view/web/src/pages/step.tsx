@@ -1,4 +1,5 @@
 /** One step: its rollouts as a table to sort, filter and search, and how its numbers are spread. */
+import { settingsRead } from "../credit";
 import { has, paths, useData } from "../api";
 import { Histogram } from "../histogram";
 import { Await } from "../loading";
@@ -58,8 +59,7 @@ function Facts({ data }: { data: StepData }) {
   const { settings, whitening } = data;
   const facts: [string, string][] = [
     [say("估计器", "estimator"), settings.estimator ?? "–"],
-    ["γ", number(settings.gamma)],
-    ["λ", number(settings.lam)],
+    ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
     ["β", number(settings.beta)],
     ["ε", `${number(settings.clip_low)} / ${number(settings.clip_high)}`],
   ];
