@@ -10,10 +10,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mingce import texts
 from mingce.algorithms import reference
 from mingce.explain.account import shown, substituted, token_values
 from mingce.explain.account_texts import LEVELS, Pair
 from mingce.explain.example import Rollout
+from mingce.lang import LANGS
 
 Values = dict[str, Any]
 
@@ -33,18 +35,14 @@ def nothing(rollout: Rollout, t: int) -> Values:
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing people ask about.
+    """One thing people ask about: what is computed for it; what is said is in mingce/texts/topics/<id>.<lang>.md.
 
-    `asked`: how people ask it, in Chinese and in English; the index is made of these, the titles and the texts.
-    `words`: the answer at each of LEVELS. `each`: a formula written out for every chosen token, the last one first.
+    `numbers`: the topic's own placeholders. `each`: a formula written out for every chosen token, the last one first.
     `table`: columns shown under the tokens. `grid`: one more table. `code`: functions by dotted name.
     `needs`: columns without which the worked example is taken instead of the one at hand.
     """
 
     id: str
-    title: Pair
-    asked: tuple[tuple[str, ...], tuple[str, ...]]
-    words: tuple[Pair, Pair, Pair]
     needs: tuple[str, ...] = ("rewards", "values")
     formula: str = ""
     numbers: Callable[[Rollout, int], Values] = nothing
@@ -53,6 +51,26 @@ class Topic:
     grid: Callable[[Rollout, int], Grid] | None = None
     code: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> Pair:
+        """The file's title."""
+        zh, en = (self._said("", lang).removeprefix("# ") for lang in LANGS)
+        return zh, en
+
+    @property
+    def asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """How people ask it, in Chinese and in English; the index is made of these, the titles and the texts."""
+        zh, en = (texts.listed(self._said("asked", lang)) for lang in LANGS)
+        return zh, en
+
+    @property
+    def words(self) -> tuple[Pair, ...]:
+        """The answer at each of LEVELS."""
+        return tuple(texts.pair(f"topics/{self.id}", level) for level in LEVELS)
+
+    def _said(self, key: str, lang: str) -> str:
+        return texts.texts(f"topics/{self.id}", lang)[key]
 
 
 def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
