@@ -43,6 +43,12 @@ def pair(name: str, key: str) -> tuple[str, str]:
     return texts(name, "zh")[key], texts(name, "en")[key]
 
 
+def parts(name: str, key: str) -> dict[str, tuple[str, str]]:
+    """The texts under the `###` of a `## key`, in both languages."""
+    found = (known.rpartition(".") for known in texts(name, "zh"))
+    return {part: pair(name, f"{key}.{part}") for above, _, part in found if above == key}
+
+
 def listed(text: str) -> tuple[str, ...]:
     """The entries of a list, one a line."""
     return tuple(line.removeprefix("- ") for line in text.splitlines())
