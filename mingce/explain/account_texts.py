@@ -69,7 +69,7 @@ def written(key: str, formula: str, numbers: str, file: str = "account", **rules
 
 
 def _of_specs(kind: str, specs: Iterable[Estimator] | Iterable[PolicyLoss]) -> Iterator[Section]:
-    """The sections of estimators or policy losses: first those with words of their own, those alike having one together."""
+    """The sections of estimators or policy losses, those with words first; a kind may have words together."""
     by_key: dict[str, list[Estimator | PolicyLoss]] = {}
     for spec in specs:
         keys = f"{kind}/{spec.name}", f"{kind}/{getattr(spec, 'kind', 'spec')}", f"{kind}/spec"

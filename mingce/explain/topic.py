@@ -6,6 +6,7 @@ that depends on the example is a placeholder: only indices, exponents and the li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -18,13 +19,25 @@ from mingce.explain.example import Rollout
 from mingce.lang import LANGS
 
 Values = dict[str, Any]
+_PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A piece of a sentence by its name in the list `## phrases` of the topic, or of tutor.<lang>.md."""
+
+    name: str
+
+
+SILENT = Phrase("")
+"""Nothing is said; the space before its placeholder goes too."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A small table: headings in both languages, cells as numbers or texts."""
+    """A small table, cells being numbers or texts; a heading with words is named in the topic's list `## grid`."""
 
-    headings: tuple[Pair, ...]
+    headings: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
 
@@ -69,8 +82,16 @@ class Topic:
         """The answer at each of LEVELS."""
         return tuple(texts.pair(f"topics/{self.id}", level) for level in LEVELS)
 
+    def phrases(self, lang: str) -> dict[str, str]:
+        """Pieces of sentences by name: those that topics share, and its own."""
+        return texts.named(texts.texts("tutor", lang)["phrases"]) | texts.named(self._said("phrases", lang))
+
+    def headings(self, lang: str) -> dict[str, str]:
+        """The headings of its grid that have words, by name."""
+        return texts.named(self._said("grid", lang))
+
     def _said(self, key: str, lang: str) -> str:
-        return texts.texts(f"topics/{self.id}", lang)[key]
+        return texts.texts(f"topics/{self.id}", lang).get(key, "")
 
 
 def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
@@ -93,7 +114,18 @@ def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
 def text_of(topic: Topic, rollout: Rollout, t: int, level: str, lang: str) -> str:
     """The topic's words at a level with the example's numbers."""
     words = topic.words[LEVELS.index(level)][0 if lang == "zh" else 1]
-    return substituted(words, values_of(topic, rollout, t), plain=level == "child")
+    values = values_of(topic, rollout, t)
+    return substituted(_with_phrases(words, values, topic.phrases(lang)), values, plain=level == "child")
+
+
+def _with_phrases(words: str, values: Values, phrases: dict[str, str]) -> str:
+    def put(found: re.Match[str]) -> str:
+        value = values.get(found[2])
+        if not isinstance(value, Phrase):
+            return found[0]
+        return "" if value == SILENT else found[1] + phrases[value.name]
+
+    return _PLACEHOLDER.sub(put, words)
 
 
 def listed(column: Sequence[float | None]) -> str:

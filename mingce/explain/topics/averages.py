@@ -53,7 +53,7 @@ def _averages(rollout: Rollout, t: int) -> Values:
 def _average_grid(rollout: Rollout, t: int) -> Grid:
     losses, masks = _two_rows(rollout)
     rows = tuple((mode, reference.agg_loss(losses, masks, mode)) for mode in _MODES)
-    return Grid((("聚合方式", "mode"), ("两行合起来的损失", "loss of both rows")), rows)
+    return Grid(("mode", "loss"), rows)
 
 
 _ENTROPY = Topic(

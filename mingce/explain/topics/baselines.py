@@ -9,7 +9,7 @@ from mingce.algorithms import reference
 from mingce.explain.example import EPSILON, Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.explain.topics.credit import credit_numbers, place_of, same, sides
+from mingce.explain.topics.sides import credit_numbers, place_of, sides
 
 
 class _Whitening(NamedTuple):
@@ -157,8 +157,7 @@ def _compared_grid(rollout: Rollout, t: int) -> Grid:
     if "values" in rollout["columns"]:
         side = sides(rollout)
         rows.append(("gae", "V(s_t)", *(side.advantages[place_of(side, slot)] for slot in places)))
-    headings = ("估计", "estimator"), ("基线", "baseline"), *same(*(f"A_{slot}" for slot in places))
-    return Grid(headings, tuple(rows))
+    return Grid(("estimator", "baseline", *(f"A_{slot}" for slot in places)), tuple(rows))
 
 
 class _Paid(NamedTuple):
@@ -206,10 +205,7 @@ def _paid_grid(rollout: Rollout, t: int) -> Grid:
     def row(k: int) -> tuple[Any, ...]:
         return side.slots[k], token_of(rollout, side.slots[k]), side.rewards[k], *(column[k] for column in paid)
 
-    headings = (
-        *same("t", "token"), ("r（例子）", "r (example)"), ("r 稀疏", "r sparse"), ("r 稠密", "r dense"),
-        ("G 稀疏", "G sparse"), ("G 稠密", "G dense"),
-    )  # fmt: skip
+    headings = "t", "token", "r_example", "r_sparse", "r_dense", "G_sparse", "G_dense"
     return Grid(headings, tuple(rows_of(len(side.slots), row)))
 
 

@@ -6,9 +6,8 @@ import math
 from typing import Any
 
 from mingce.algorithms import reference
-from mingce.explain.account import shown
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.critic import target_parts, weights_in_advantage
 from mingce.explain.topics.states import Walk, step, walk
@@ -47,8 +46,7 @@ def _bootstrap_numbers(rollout: Rollout, t: int) -> Values:
     }  # fmt: skip
     v["td_equation"] = equation("{reward} + {gamma}·{next_value} = {td_target}", v)
     v["parts"] = equation("{reward_part} + {value_part} = {return}", v)
-    v["mc_note_zh"] = "（其中末端接上了截断处的估计）" if w.after else ""
-    v["mc_note_en"] = " (with the estimate at the cut put on at the end)" if w.after else ""
+    v["mc_note"] = Phrase("mc_note") if w.after else SILENT
     return v
 
 
@@ -63,13 +61,7 @@ def _bootstrap_grid(rollout: Rollout, t: int) -> Grid:
     ]
     if len(rows) > _STEPS_SHOWN + 1:
         rows = [*rows[:_STEPS_SHOWN], ("…",) * 5, rows[-1]]
-    headings = (
-        ("n", "n"),
-        ("n 个真实奖励之和", "n rewards that came"),
-        ("自举：γⁿ·V(s_{t+n})", "bootstrap: γⁿ·V(s_{t+n})"),
-        ("n 步目标", "n-step target"),
-        ("在 R_t 中的权重", "weight in R_t"),
-    )
+    headings = "n", "rewards", "guess", "target", "weight"
     return Grid(headings, (*rows, ("Σ", "", "", plain(w.credit().returns[0][k]), plain(math.fsum(weights)))))
 
 
@@ -100,6 +92,8 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
     before, after = w.credit(), _nudged(w, k)
     inside = k + 1 < len(w.slots)
 
+    at_end = w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k)
+
     def change(name: str, j: int) -> float:
         return plain(getattr(after, name)[0][j] - getattr(before, name)[0][j])
 
@@ -109,7 +103,7 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
         "change_next_delta": change("deltas", k + 1) if inside else 0.0,
         "change_next_advantage": change("advantages", k + 1) if inside else 0.0,
         "change_next_return": change("returns", k + 1) if inside else 0.0,
-        "weights": listed([plain(x) for _, x in weights_in_advantage(w, k)[1:]] + [plain(w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k))]),
+        "weights": listed([plain(x) for x in (*(of_value for _, of_value in weights_in_advantage(w, k)[1:]), at_end)]),
         "one_minus_lam": 1 - w.lam, "one_step": plain(w.credit(lam=0.0).advantages[0][k]),
         "all_steps": plain(w.credit(lam=1.0).advantages[0][k]),
     }  # fmt: skip
@@ -118,24 +112,7 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
         if inside
         else equation("{gamma} = {change_advantage}", v)
     )
-    upcoming = token_of(rollout, w.slots[k + 1]) if inside else ""
-    v["nudge_zh"] = f"轮到“{upcoming}”之前的估计" if inside else "最后一个 token 之后的价值"
-    v["nudge_en"] = f"the estimate before “{upcoming}”" if inside else "the value after the last token"
-    delta, advantage, target = (shown(v[f"change_next_{name}"]) for name in ("delta", "advantage", "return"))
-    if inside:
-        v |= {
-            "back_zh": f"同时，“{upcoming}”自己的意外变化 {delta}，功劳变化 {advantage}：先前多估的，轮到它时又扣了回来",
-            "back_en": f"At the same time the surprise of “{upcoming}” itself changes by {delta} and its credit by {advantage}: what was guessed too high is taken back when its turn comes",
-            "next_zh": f"“{upcoming}”自己的 δ 变化 {delta}，A 变化 {advantage}，R 变化 {target}",
-            "next_en": f"the δ of “{upcoming}” itself changes by {delta}, its A by {advantage}, its R by {target}",
-        }
-    else:
-        v |= {
-            "back_zh": "后面没有别的词再把它扣回去",
-            "back_en": "No later word takes it back",
-            "next_zh": "它后面没有别的 token",
-            "next_en": "no token comes after it",
-        }
+    v |= {name: Phrase(f"{name}.{'inside' if inside else 'last'}") for name in ("nudge", "back", "next")}
     return v
 
 
@@ -149,21 +126,17 @@ def _nudge_grid(rollout: Rollout, t: int) -> Grid:
         advantage, delta, target = changes
         return (token_of(rollout, w.slots[j]), delta, advantage, target)
 
-    state = w.slots[k + 1] if k + 1 < len(w.slots) else w.slots[k] + 1
-    headings = (
-        (f"V(s_{state}) 加 1 之后", f"with V(s_{state}) 1 higher"),
-        ("δ 变化", "δ changes by"),
-        ("A 变化", "A changes by"),
-        ("R 变化", "R changes by"),
-    )
-    return Grid(headings, rows_of(len(w.slots), row))
+    return Grid(("raised", "change_delta", "change_advantage", "change_return"), rows_of(len(w.slots), row))
 
 
 _BOOTSTRAP_DELTA = Topic(
     "bootstrap_delta",
     formula="∂A_t/∂V(s_{t+l}) = γ(1−λ)·(γλ)^{l−1}",
     numbers=_nudge_numbers,
-    each="δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta};   A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}",
+    each=(
+        "δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta};   "
+        "A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}"
+    ),
     table=("values", "deltas", "advantages", "returns"),
     grid=_nudge_grid,
     code=("mingce.algorithms.advantage.td_errors", "mingce.algorithms.advantage.gae"),

@@ -3,113 +3,21 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from itertools import accumulate
-from typing import Any, NamedTuple
+from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain import simulation
 from mingce.explain.account import shown
-from mingce.explain.account_texts import Pair
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.specs.estimators import lambda_of
+from mingce.explain.topics.sides import Sides, credit_numbers, place_of, sides
 
 MANY = 64
-
-
-class Sides(NamedTuple):
-    """A rollout's credit both ways, one number a chosen token; `next_*` are those of the next chosen one."""
-
-    slots: list[int]
-    gamma: float
-    lam: float
-    after: float
-    rewards: list[float]
-    values: list[float]
-    next_values: list[float]
-    deltas: list[float]
-    advantages: list[float]
-    returns: list[float]
-    mc_returns: list[float]
-    mc_advantages: list[float]
-
-
-def sides(rollout: Rollout) -> Sides:
-    """By the twins, whichever estimator the rollout itself was given."""
-    columns, settings, after = rollout["columns"], rollout["settings"], float(rollout.get("bootstrap") or 0.0)
-    rewards, values, mask = [columns["rewards"]], [columns["values"]], [columns["response_mask"]]
-    gamma, lam = settings.get("gamma"), lambda_of(settings)
-    gamma, lam = 1.0 if gamma is None else float(gamma), 0.95 if lam is None else float(lam)
-    slots = reference.chosen(mask[0])
-    credit = reference.gae(rewards, values, mask, gamma, lam, [after])
-    mc = reference.monte_carlo(rewards, values, mask, gamma, [after])
-
-    def of(row: Sequence[Any]) -> list[float]:
-        return [plain(float(row[t])) for t in slots]
-
-    critic = of(values[0])
-    return Sides(
-        slots, gamma, lam, after, of(rewards[0]), critic, [*critic[1:], after], of(credit.deltas[0]),
-        of(credit.advantages[0]), of(credit.returns[0]), of(mc.returns[0]), of(mc.advantages[0]),
-    )  # fmt: skip
-
-
-def place_of(side: Sides, t: int) -> int:
-    """Which of the chosen tokens slot t is; the first for a slot that was not chosen."""
-    return side.slots.index(t) if t in side.slots else 0
-
-
-def credit_numbers(rollout: Rollout, t: int) -> Values:
-    """What the topics on credit have in common."""
-    side = sides(rollout)
-    k = place_of(side, t)
-    count, decay = len(side.slots), side.gamma * side.lam
-    ahead = [side.gamma**j * delta for j, delta in enumerate(side.deltas[k:])]
-    found = {
-        "t": side.slots[k],
-        "token": token_of(rollout, side.slots[k]),
-        "first": side.slots[0],
-        "first_token": token_of(rollout, side.slots[0]),
-        "gamma": side.gamma,
-        "lam": side.lam,
-        "gamma_lam": decay,
-        "bootstrap": side.after,
-        "left": count - k - 1,
-        "reward": side.rewards[k],
-        "value": side.values[k],
-        "next_value": side.next_values[k],
-        "delta": side.deltas[k],
-        "advantage": side.advantages[k],
-        "next_advantage": side.advantages[k + 1] if k + 1 < count else 0.0,
-        "return": side.returns[k],
-        "mc_return": side.mc_returns[k],
-        "next_return": side.mc_returns[k + 1] if k + 1 < count else side.after,
-        "mc_advantage": side.mc_advantages[k],
-        "gap": plain(side.mc_advantages[k] - side.advantages[k]),
-        "delta_sum": plain(math.fsum(ahead)),
-        "later_sum": plain(math.fsum(ahead[1:])),
-        "rewards": listed(side.rewards),
-        "values": listed(side.values),
-        "deltas": listed(side.deltas),
-        "advantages": listed(side.advantages),
-        "returns": listed(side.returns),
-        "mc_returns": listed(side.mc_returns),
-        "mc_advantages": listed(side.mc_advantages),
-    }
-    return found | {
-        "mc_equation": equation("{mc_return} − {value} = {mc_advantage}", found),
-        "step_equation": equation("{delta} + {gamma_lam}·{next_advantage} = {advantage}", found),
-    }
-
-
-def same(*symbols: str) -> tuple[Pair, ...]:
-    """Headings that read alike in both languages."""
-    return tuple((symbol, symbol) for symbol in symbols)
-
-
-# ── the numbers of single topics ─────────────────────────────────────────────────────────────────────────────────────
+_BY_RETURN = "G_{t} = {reward} + {gamma}·{next_return} = {mc_return},  A_{t} = {mc_return} − {value} = {mc_advantage}"
+_SURPRISE = "δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta}"
+_RECURSION = "A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}"
 
 
 def _both(rollout: Rollout, t: int) -> Values:
@@ -118,10 +26,7 @@ def _both(rollout: Rollout, t: int) -> Values:
     lines: dict[str, list[str]] = {"mc": [], "gae": []}
     for k in reversed(range(max(0, len(side.slots) - 3), len(side.slots))):
         numbers = credit_numbers(rollout, side.slots[k])
-        for name, line in (
-            ("mc", "G_{t} = {reward} + {gamma}·{next_return} = {mc_return},  A_{t} = {mc_return} − {value} = {mc_advantage}"),
-            ("gae", "δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta},  A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}"),
-        ):  # fmt: skip
+        for name, line in (("mc", _BY_RETURN), ("gae", f"{_SURPRISE},  {_RECURSION}")):
             lines[name].append("    " + equation(line, numbers))
     found = {f"{name}_lines": "\n".join(written) for name, written in lines.items()}
     return credit_numbers(rollout, t) | found | {"shown_count": len(lines["mc"])}
@@ -142,7 +47,7 @@ def _both_grid(rollout: Rollout, t: int) -> Grid:
     def row(k: int) -> tuple[Any, ...]:
         return side.slots[k], token_of(rollout, side.slots[k]), *(column[k] for column in columns)
 
-    headings = same("t", "token", "r", "V", "δ", "G", "A (MC)", "R^λ", "A (GAE)")
+    headings = "t", "token", "r", "V", "δ", "G", "A (MC)", "R^λ", "A (GAE)"
     return Grid(headings, tuple(rows_of(len(side.slots), row)))
 
 
@@ -157,7 +62,7 @@ def _unrolled_grid(rollout: Rollout, t: int) -> Grid:
         return j, token, delta, plain(side.gamma**j * delta), decay**j, plain(decay**j * delta)
 
     total = ("Σ", "", "", side.mc_advantages[k], "", side.advantages[k])
-    headings = same("l", "token", "δ_(t+l)", "γ^l·δ", "(γλ)^l", "(γλ)^l·δ")
+    headings = "l", "token", "δ_(t+l)", "γ^l·δ", "(γλ)^l", "(γλ)^l·δ"
     return Grid(headings, (*rows_of(len(side.slots) - k, row), total))
 
 
@@ -228,10 +133,7 @@ def _lambda_picture(rollout: Rollout, t: int) -> Values:
 
 
 def _lambda_grid(rollout: Rollout, t: int) -> Grid:
-    headings = (
-        ("λ", "λ"), ("Â_0 均值", "mean Â_0"), ("偏差", "bias"), ("方差", "variance"), ("均方误差", "mean squared error"),
-        ("偏差（精确）", "bias (exact)"), ("方差（精确）", "variance (exact)"),
-    )  # fmt: skip
+    headings = "λ", "mean", "bias", "variance", "squared_error", "exact_bias", "exact_variance"
     return Grid(headings, tuple(tuple(row) for row in simulation.simulated(rollout).rows))
 
 
@@ -289,7 +191,7 @@ def _shares_grid(rollout: Rollout, t: int) -> Grid:
 
     total = ("Σ", "", *(plain(math.fsum(credit)) for credit in found.values()))
     names = (f"last_k ({k})" if name == "last_k" else name for name in found)
-    return Grid(same("t", "token", *names), (*rows_of(len(side.slots), row), total))
+    return Grid(("t", "token", *names), (*rows_of(len(side.slots), row), total))
 
 
 def _knobs(rollout: Rollout, t: int) -> Values:
@@ -318,11 +220,13 @@ def _knobs_grid(rollout: Rollout, t: int) -> Grid:
     gammas = sorted({1.0, 0.99, 0.9, side.gamma}, reverse=True)
     lams = sorted({0.0, 0.5, 0.9, 0.95, 1.0, side.lam})
     mask = [[1] * len(side.slots)]
-    rows = tuple(
-        (lam, *(plain(reference.gae([side.rewards], [side.values], mask, g, lam, [side.after]).advantages[0][k]) for g in gammas))
-        for lam in lams
-    )  # fmt: skip
-    return Grid((("λ", "λ"), *same(*(f"A, γ = {shown(g)}" for g in gammas))), rows)
+
+    def advantage(gamma: float, lam: float) -> float:
+        credit = reference.gae([side.rewards], [side.values], mask, gamma, lam, [side.after])
+        return plain(credit.advantages[0][k])
+
+    rows = tuple((lam, *(advantage(gamma, lam) for gamma in gammas)) for lam in lams)
+    return Grid(("λ", *(f"A, γ = {shown(g)}" for g in gammas)), rows)
 
 
 # ── the topics ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -344,7 +248,7 @@ TOPICS: tuple[Topic, ...] = (
         "advantage_from_returns",
         formula="A_t = G_t − V(s_t),  G_t = r_t + γ·G_(t+1)",
         numbers=credit_numbers,
-        each="G_{t} = {reward} + {gamma}·{next_return} = {mc_return},  A_{t} = {mc_return} − {value} = {mc_advantage}",
+        each=_BY_RETURN,
         table=("rewards", "values"),
         code=("mingce.algorithms.advantage.monte_carlo", "mingce.specs.estimators.monte_carlo"),
         related=("mc_vs_gae", "gae_variance", "advantage_inputs", "returns_raw"),
@@ -353,7 +257,7 @@ TOPICS: tuple[Topic, ...] = (
         "a_not_delta",
         formula="Σ_l γ^l·δ_(t+l) = G_t − V(s_t);  A_t = δ_t + γλ·A_(t+1)",
         numbers=credit_numbers,
-        each="A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage};  Σ_l γ^l·δ_({t}+l) = {mc_return} − {value} = {delta_sum}",
+        each=f"{_RECURSION};  Σ_l γ^l·δ_({{t}}+l) = {{mc_return}} − {{value}} = {{delta_sum}}",
         grid=_unrolled_grid,
         code=(
             "mingce.algorithms.advantage.td_errors",
@@ -386,7 +290,7 @@ TOPICS: tuple[Topic, ...] = (
         "credit_backward",
         formula="A_t = δ_t + γλ·A_(t+1) = Σ_l (γλ)^l·δ_(t+l)",
         numbers=_backward,
-        each="A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}",
+        each=_RECURSION,
         table=("rewards", "values", "deltas", "advantages"),
         code=(
             "mingce.algorithms.scan._generalised",

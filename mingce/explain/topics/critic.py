@@ -7,7 +7,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, Values
+from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.states import Walk, spread, step, walk
 
@@ -52,14 +52,9 @@ def _shape_numbers(rollout: Rollout, t: int) -> Values:
         "to_go_here": plain(own[k]), "to_go_next": plain(w.following(own, k, w.after)),
         "hope_next": w.following(shapes.hope, k, 1.0), "ups": sum(x > 0 for x in changes),
         "downs": sum(x < 0 for x in changes), "changes": len(changes),
-        "cost_from_zh": "取自本例 β·|KL| 的平均" if shapes.own_cost else "随手取的数",
-        "cost_from_en": "the mean of β·|KL| of this example" if shapes.own_cost else "a number picked for show",
+        "cost_from": Phrase("cost_from.example" if shapes.own_cost else "cost_from.nowhere"),
+        "alone": Phrase("alone") if len(w.slots) == 1 else SILENT,
     }  # fmt: skip
-    alone = len(w.slots) == 1
-    v["alone_zh"] = "（这条回答只有一个 token，只有一个价值，看不出升降。）" if alone else ""
-    v["alone_en"] = (
-        " (This response has a single token and so a single value: nothing can rise or fall.)" if alone else ""
-    )
     v["bellman"] = equation("{reward} + {gamma}·{to_go_next} = {to_go_here}", v)
     inside = k + 1 < len(w.slots)
     v["fair"] = (
@@ -78,16 +73,7 @@ def _shape_grid(rollout: Rollout, t: int) -> Grid:
         worlds = shapes.costly[k], shapes.hope[k], shapes.sure[k], shapes.dense[k]
         return (token_of(rollout, w.slots[k]), w.rewards[k], plain(own[k]), w.values[k], *worlds)
 
-    headings = (
-        ("token", "token"),
-        ("本例 r_t", "r_t here"),
-        ("本例从 s_t 起的实际和", "what came from s_t on"),
-        ("critic 的 V", "the critic's V"),
-        ("V*：末尾 1 分，每步付代价", "V*: 1 at the end, a price each step"),
-        ("V*：末尾 1 分，可能走错", "V*: 1 at the end, may go wrong"),
-        ("V*：末尾 1 分，稳拿", "V*: 1 at the end, certain"),
-        ("V*：每步都有正奖励", "V*: some on every step"),
-    )
+    headings = "token", "r_here", "came", "critic", "costly", "hope", "sure", "dense"
     return Grid(headings, rows_of(len(w.slots), row))
 
 
@@ -131,7 +117,8 @@ def _fit_numbers(rollout: Rollout, t: int) -> Values:
     mean, spread_ = reference.masked_mean([returns], row), reference.masked_var([returns], row, unbiased=False)
     reward_part, value_part = target_parts(w, w.place(t))
     v |= {
-        "loss_now": plain(loss(0.0)), "loss_half": plain(loss(0.5)), "own_loss": reference.value_term(v["value"], v["return"], v["value"], None).loss,
+        "loss_now": plain(loss(0.0)), "loss_half": plain(loss(0.5)),
+        "own_loss": reference.value_term(v["value"], v["return"], v["value"], None).loss,
         "reward_part": reward_part, "value_part": value_part, "half_value": v["value"] + (v["return"] - v["value"]) / 2,
         "mean_return": mean, "var_return": plain(spread_), "gap_mean": plain(v["value"] - mean),
         "square_mean": plain(math.fsum((v["value"] - target) ** 2 for target in returns) / len(returns)),
@@ -185,14 +172,7 @@ def _td_grid(rollout: Rollout, t: int) -> Grid:
         rows.append(
             (lam, plain(target), plain(error), reference.value_term(w.values[k], target, w.values[k], None).loss)
         )
-    token = token_of(rollout, w.slots[k])
-    headings = (
-        ("λ", "λ"),
-        (f"“{token}”的目标 R_t", f"target R_t of “{token}”"),
-        ("R_t − V(s_t) = A_t", "R_t − V(s_t) = A_t"),
-        ("½(V − R)²", "½(V − R)²"),
-    )
-    return Grid(headings, tuple(rows))
+    return Grid(("λ", "target", "R_t − V(s_t) = A_t", "½(V − R)²"), tuple(rows))
 
 
 _CRITIC_TD_ERROR = Topic(
@@ -229,8 +209,7 @@ def _contains_numbers(rollout: Rollout, t: int) -> Values:
     v["sum"] = equation("{first_reward} + {gamma}·{second_to_go} = {first_to_go}", v)
     v["to_go_here"] = plain(own[w.place(t)])
     v["to_go_next"] = plain(w.following(own, w.place(t), w.after))
-    v["after_zh"] = f"，外加截断处接上的 {equation('{bootstrap}', v)}" if w.after else ""
-    v["after_en"] = f", and {equation('{bootstrap}', v)} for what was cut off" if w.after else ""
+    v["after"] = Phrase("after") if w.after else SILENT
     return v
 
 
@@ -283,15 +262,7 @@ def _input_grid(rollout: Rollout, t: int) -> Grid:
         weight = w.gamma * (w.gamma * w.lam) ** (len(w.slots) - 1 - k)
         rows.append(("V(s_T)", "", "", w.after, weight, weight * w.after))
     rows.append(("Σ", "", "", "", "", plain(w.credit().advantages[0][k])))
-    slot = w.slots[k]
-    headings = (
-        ("token", "token"),
-        ("r", "r"),
-        (f"r 在 A_{slot} 中的系数", f"weight of r in A_{slot}"),
-        ("V（token 之前）", "V (before the token)"),
-        (f"V 在 A_{slot} 中的系数", f"weight of V in A_{slot}"),
-        ("两项之和", "both together"),
-    )
+    headings = "token", "r", "weight_r", "V", "weight_V", "both"
     return Grid(headings, tuple(rows))
 
 
@@ -338,23 +309,12 @@ def _clip_numbers(rollout: Rollout, t: int) -> Values:
         "plain_square": plain((new - target) ** 2),
     }  # fmt: skip
     v["near_square"] = plain((v["near"] - target) ** 2)
-    v["off_zh"] = "（本例没有开价值裁剪，姑且按这个数演示）" if off else ""
-    v["off_en"] = " (the value clip is off here; this number is taken to show it)" if off else ""
-    within = v["target_gap"] <= reach
-    v["reached_zh"] = (
-        f"目标就在范围之内，V' 走到目标时损失为 {equation('{target_loss}', v)}，裁剪不碍事"
-        if within else f"目标在范围之外，V' 即使走到目标，损失仍是 {equation('{target_loss}', v)}，而且没有梯度"
-    )  # fmt: skip
-    v["reached_en"] = (
-        f"the target lies within reach: with V' on the target the loss is {equation('{target_loss}', v)}, and the clip is not in the way"
-        if within else f"the target is out of reach: even with V' on the target the loss is {equation('{target_loss}', v)}, without a gradient"
-    )  # fmt: skip
-    v["kept_zh"] = "他可以一次改到位" if within else "他这一轮改不到位，只能停在边上，下一轮再改"
-    v["kept_en"] = (
-        "he can get there in one go"
-        if within
-        else "he cannot get there this time; he stops at the edge and goes on next time"
-    )
+    within = "within" if v["target_gap"] <= reach else "beyond"
+    v |= {
+        "off": Phrase("off") if off else SILENT,
+        "reached": Phrase(f"reached.{within}"),
+        "kept": Phrase(f"kept.{within}"),
+    }
     return v
 
 
@@ -388,15 +348,7 @@ def _clip_grid(rollout: Rollout, t: int) -> Grid:
                 0.0 if term.clipped else plain(new - target),
             )
         )
-    headings = (
-        ("V' 走到", "V' has moved to"),
-        ("V'", "V'"),
-        ("(V' − R)²", "(V' − R)²"),
-        ("(clip(V') − R)²", "(clip(V') − R)²"),
-        ("损失", "loss"),
-        ("被裁剪", "clipped"),
-        ("对 V' 的导数", "derivative by V'"),
-    )
+    headings = "moved_to", "V'", "(V' − R)²", "(clip(V') − R)²", "loss", "clipped", "derivative"
     return Grid(headings, tuple(rows))
 
 

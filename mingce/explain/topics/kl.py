@@ -44,7 +44,7 @@ def _estimator_grid(rollout: Rollout, t: int) -> Grid:
     for name, column in columns.items():
         known = [x for x in column if x is not None]
         rows.append((name, min(known), mean(column), max(known)))
-    return Grid((("估计式", "estimator"), ("最小", "least"), ("平均", "mean"), ("最大", "largest")), tuple(rows))
+    return Grid(("estimator", "least", "mean", "largest"), tuple(rows))
 
 
 def _kl_price(rollout: Rollout, t: int) -> Values:

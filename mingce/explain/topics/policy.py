@@ -8,7 +8,9 @@ from mingce.explain.topics import averages, kl, surrogate, tutor
 _FIVE = Topic(
     "five_quantities",
     needs=("scores", "rewards", "values", "advantages", "returns"),
-    formula="r_t = score_t − β·k_t,   δ_t = r_t + γ·V(s_{t+1}) − V(s_t),   A_t = Σ_l (γλ)^l·δ_{t+l},   R_t = A_t + V(s_t)",
+    formula=(
+        "r_t = score_t − β·k_t,   δ_t = r_t + γ·V(s_{t+1}) − V(s_t),   A_t = Σ_l (γλ)^l·δ_{t+l},   R_t = A_t + V(s_t)"
+    ),
     each="δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta};  R_{t} = {advantage} + {value} = {return}",
     table=("scores", "rewards", "values", "deltas", "advantages", "returns"),
     code=(

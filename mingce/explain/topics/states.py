@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 from mingce.algorithms import reference
 from mingce.explain.account import STATE_END, shown
 from mingce.explain.example import GAMMA, LAM, Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.specs.estimators import lambda_of
 
@@ -88,6 +88,7 @@ def step(rollout: Rollout, t: int) -> Values:
     before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:slot])
     values: Values = {
         "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
+        "upcoming": token_of(rollout, following) if inside else None,
         "state_end": before[-STATE_END:].replace("\n", "↵"), "chosen_left": len(w.slots) - k - 1,
         "first": w.slots[0], "first_token": token_of(rollout, w.slots[0]), "last": last,
         "last_token": token_of(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
@@ -101,32 +102,14 @@ def step(rollout: Rollout, t: int) -> Values:
         "deltas": spread(rollout, w, deltas), "advantages": spread(rollout, w, advantages),
         "returns": spread(rollout, w, returns),
     }  # fmt: skip
-    return values | _spoken_end(rollout, w, k, following if inside else None)
+    return values | _ends(w, inside)
 
 
-def _spoken_end(rollout: Rollout, walk: Walk, k: int, following: int | None) -> Values:
+def _ends(walk: Walk, inside: bool) -> Values:
     """What comes after the token and after the last one, in words."""
-    last, after = token_of(rollout, walk.slots[-1]), shown(walk.after)
-    if following is not None:
-        upcoming = token_of(rollout, following)
-        then = f"轮到“{upcoming}”之前", f"before “{upcoming}”"
-        rest = f"从“{upcoming}”往后的部分", f"what comes from “{upcoming}” on"
-    elif walk.after:
-        then, rest = ("在被截断的地方", "where it was cut"), ("截断以后的部分", "what comes after the cut")
-    else:
-        then, rest = ("话说完以后", "once all was said"), ("话说完以后的部分", "what comes after the end")
-    if walk.after:
-        end = (
-            f"最后一个 token“{last}”之后被长度上限截断，接上 critic 的估计 {after}",
-            f"after the last token “{last}” the length limit cut the answer, and the critic's estimate {after} stands for the rest",
-        )
-    else:
-        end = (
-            f"最后一个 token“{last}”之后没有未来，价值记 0",
-            f"after the last token “{last}” there is no future, and its value is 0",
-        )
-    spoken = {"then": then, "rest": rest, "end": end}
-    return {f"{name}_{lang}": pair[i] for name, pair in spoken.items() for i, lang in enumerate(("zh", "en"))}
+    end = "cut" if walk.after else "over"
+    then = "inside" if inside else end
+    return {"then": Phrase(f"then.{then}"), "rest": Phrase(f"rest.{then}"), "end": Phrase(f"end.{end}")}
 
 
 # ── which index is which ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -155,13 +138,7 @@ def _index_grid(rollout: Rollout, t: int) -> Grid:
         ("advantages[t]", action, "Σ_l (γλ)^l δ_{t+l} ≈ Q(s_t, a_t) − V(s_t)", v["advantage"]),
         ("returns[t]", here, "V(s_t) + A_t", v["return"]),
     ]
-    headings = (
-        ("列", "column"),
-        ("属于", "belongs to"),
-        ("定义", "definition"),
-        (f"t = {v['t']}“{v['token']}”", f"t = {v['t']} “{v['token']}”"),
-    )
-    return Grid(headings, tuple(row for row in rows if row[-1] is not None))
+    return Grid(("column", "belongs_to", "definition", "here"), tuple(row for row in rows if row[-1] is not None))
 
 
 def _at(rollout: Rollout, name: str, slot: int) -> float | None:
@@ -216,21 +193,12 @@ def _reward_numbers(rollout: Rollout, t: int) -> Values:
     v |= {"score": score, "kl": kl, "beta": beta}
     if score is not None and kl is not None and beta is not None:
         v["cost"] = plain(beta * kl)
-        parts = equation("{score} − {beta}·{kl} = {reward}", v)
-        spoken = (
-            f"得分 {shown(score)}，再减去偏离参考模型的代价 {shown(v['cost'])}",
-            f"a score of {shown(score)}, less the price {shown(v['cost'])} for leaving the reference",
-        )
+        parts, made_of = equation("{score} − {beta}·{kl} = {reward}", v), "made_of.score_and_kl"
     else:
-        parts = shown(v["reward"])
-        spoken = (
-            "全是当场的得分" if score is not None else "直接给定",
-            ("all of it scored on the spot" if score is not None else "given as it is"),
-        )
+        parts, made_of = shown(v["reward"]), "made_of.score" if score is not None else "made_of.itself"
     foreign = [s for s in range(int(v["t"]) + 1, int(v["next_t"])) if s < len(rollout["tokens"])]
-    v |= {"parts": parts, "parts_zh": spoken[0], "parts_en": spoken[1]}
-    v["foreign_zh"] = f"（其间环境插入了 {len(foreign)} 个 token）" if foreign else ""
-    v["foreign_en"] = f" (with {len(foreign)} tokens put in by the environment)" if foreign else ""
+    v |= {"parts": parts, "made_of": Phrase(made_of), "count_foreign": len(foreign)}
+    v["foreign"] = Phrase("foreign") if foreign else SILENT
     v["target"] = equation("{reward} + {gamma}·{next_value}", v)
     v["target_value"] = plain(v["reward"] + v["gamma"] * v["next_value"])
     return v
@@ -259,9 +227,9 @@ def _move_numbers(rollout: Rollout, t: int) -> Values:
     v["late_advantage"] = plain(wrong.advantages[0][w.place(t)])
     v["surprise"] = equation("{reward} + {gamma}·{next_value} − {value} = {delta}", v)
     slot = int(v["t"])
-    seen = f"“{token_of(rollout, slot - 1)}”" if slot else ""
-    v["read_zh"] = seen or "提示的最后一个 token"
-    v["read_en"] = seen or "the prompt's last token"
+    v |= (
+        {"seen": token_of(rollout, slot - 1), "read": Phrase("read.token")} if slot else {"read": Phrase("read.prompt")}
+    )
     return v
 
 
@@ -274,14 +242,7 @@ def _move_grid(rollout: Rollout, t: int) -> Grid:
         upcoming = w.following(w.values, k, w.after)
         return (f"s_{slot}", seen, w.values[k], token_of(rollout, slot), w.rewards[k], upcoming)
 
-    headings = (
-        ("状态", "state"),
-        ("V 读自（x 是提示）", "V is read at (x: the prompt)"),
-        ("V(s_t)，落子前", "V(s_t), before"),
-        ("动作 a_t", "action a_t"),
-        ("r_t", "r_t"),
-        ("V(s_{t+1})，落子后", "V(s_{t+1}), after"),
-    )
+    headings = "state", "read_at", "value_before", "action", "r_t", "value_after"
     return Grid(headings, rows_of(len(w.slots), row))
 
 
@@ -304,43 +265,19 @@ _MOVE_BEFORE_AFTER = Topic(
 # ── how a response ends ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _cut(rollout: Rollout, w: Walk) -> tuple[float, tuple[str, str], tuple[str, str]]:
+def _cut(rollout: Rollout, w: Walk) -> tuple[float, Phrase, Phrase]:
     """The value after the cut, where it comes from, and whether this response was cut."""
-    info, rule = rollout.get("info") or {}, rollout["settings"].get("truncation")
+    info = rollout.get("info") or {}
     stored = info.get("bootstrap_value")
     if w.after:
-        after, source = w.after, ("本例所用的自举值", "the bootstrap value used here")
+        after, source = w.after, "used"
     elif stored:
-        after, source = (
-            float(stored),
-            ("critic 在最后一个 token 之后的估计", "the critic's estimate after the last token"),
-        )
+        after, source = float(stored), "stored"
     else:
-        after, source = (
-            w.values[-1],
-            (
-                "没有记录，姑且取 critic 最后一次的估计",
-                "none is recorded, so the critic's last estimate is taken for it",
-            ),
-        )
-    if info.get("truncated"):
-        cut = f"这条回答被长度上限截断，规则是 {rule}", f"This response was cut by the length limit; the rule is {rule}"
-    elif w.after:
-        cut = (
-            "这里给了结尾之后的价值，按被截断并自举来算",
-            "A value after the end is given, so it counts as cut and bootstrapped",
-        )
-    elif info.get("finish_reason"):
-        cut = (
-            "这条回答是自己结束的；下面按“假如它被截断”来算",
-            "This response ended by itself; below it is taken as if it had been cut",
-        )
-    else:
-        cut = (
-            "这里没有说它被截断；下面按“假如它被截断”来算",
-            "Nothing says that it was cut; below it is taken as if it had been",
-        )
-    return after, source, cut
+        after, source = w.values[-1], "last"
+    by_limit, ended = info.get("truncated"), info.get("finish_reason")
+    cut = "limit" if by_limit else "bootstrapped" if w.after else "ended" if ended else "unknown"
+    return after, Phrase(f"cut_from.{source}"), Phrase(f"cut.{cut}")
 
 
 def _truncation_numbers(rollout: Rollout, t: int) -> Values:
@@ -349,8 +286,7 @@ def _truncation_numbers(rollout: Rollout, t: int) -> Values:
     zero, continued = w.credit(after=0.0), w.credit(after=after)
     k = w.place(t)
     v |= {
-        "cut_value": after, "cut_from_zh": source[0], "cut_from_en": source[1], "cut_zh": cut[0], "cut_en": cut[1],
-        "rule": rollout["settings"].get("truncation") or "zero",
+        "cut_value": after, "cut_from": source, "cut": cut, "rule": rollout["settings"].get("truncation") or "zero",
         "zero_delta": plain(zero.deltas[0][-1]), "cut_delta": plain(continued.deltas[0][-1]),
         "zero_advantages": spread(rollout, w, zero.advantages[0]),
         "cut_advantages": spread(rollout, w, continued.advantages[0]),
@@ -373,8 +309,7 @@ def _truncation_grid(rollout: Rollout, t: int) -> Grid:
     def row(k: int) -> tuple[Any, ...]:
         return (token_of(rollout, w.slots[k]), plain(zero[k]), plain(continued[k]), plain(continued[k] - zero[k]))
 
-    headings = (("token", "token"), ("A，zero", "A, zero"), ("A，bootstrap", "A, bootstrap"), ("相差", "difference"))
-    return Grid(headings, rows_of(len(w.slots), row))
+    return Grid(("token", "zero", "bootstrap", "difference"), rows_of(len(w.slots), row))
 
 
 _TRUNCATION = Topic(
@@ -413,18 +348,10 @@ def _mask_numbers(rollout: Rollout, t: int) -> Values:
     v["blind_equation"] = equation("{last_reward} + {gamma}·1 − {last_value} = {blind_delta}", v)
     v["end_equation"] = equation("{last_reward} + {gamma}·{bootstrap} − {last_value} = {last_delta}", v)
     if holes:
-        before = max(s for s in w.slots if s < holes[0])
-        after = min(s for s in w.slots if s > holes[0])
-        names = token_of(rollout, before), token_of(rollout, after)
-        v["holes_zh"] = (
-            f"本例中间有 {len(holes)} 个不是策略选的 token；例如“{names[0]}”（第 {before} 格）的下一个是“{names[1]}”（第 {after} 格），中间的跳过"
-        )
-        v["holes_en"] = (
-            f"Here {len(holes)} tokens in between were not chosen by the policy; what follows “{names[0]}” (slot {before}), for one, is “{names[1]}” (slot {after}), and those between are stepped over"
-        )
-    else:
-        v["holes_zh"] = "本例中间没有这样的 token，所以下一个就是相邻的那个"
-        v["holes_en"] = "Here there are no such tokens in between, so the next one is the neighbour"
+        before, after = max(s for s in w.slots if s < holes[0]), min(s for s in w.slots if s > holes[0])
+        v |= {"hole_before": before, "hole_after": after}
+        v |= {"token_before": token_of(rollout, before), "token_after": token_of(rollout, after)}
+    v["holes"] = Phrase("holes.some" if holes else "holes.none")
     return v
 
 

@@ -57,14 +57,7 @@ def _clip_grid(rollout: Rollout, t: int) -> Grid:
         if ratio > 0:
             good, bad = (reference.policy_term(0.0, math.log(ratio), sign * size, low, high, None) for sign in (1, -1))
             rows.append((ratio, -good.loss, int(not good.clipped), -bad.loss, int(not bad.clipped)))
-    headings = (
-        ("ρ", "ρ"),
-        ("A > 0 的一项", "term, A > 0"),
-        ("有梯度", "gradient"),
-        ("A < 0 的一项", "term, A < 0"),
-        ("有梯度", "gradient"),
-    )
-    return Grid(headings, tuple(rows))
+    return Grid(("ρ", "good", "gradient", "bad", "gradient"), tuple(rows))
 
 
 def _ratio(rollout: Rollout, t: int) -> Values:
