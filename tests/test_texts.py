@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
+import pkgutil
 import re
 import subprocess
 import sys
@@ -10,7 +12,11 @@ from pathlib import Path
 import pytest
 from answer_numbers import random_rollout
 
+import mingce.audit
 import mingce.texts
+from mingce.audit.audit import checks
+from mingce.audit.catalogue import CLASSES
+from mingce.audit.finding import FAULTS
 from mingce.explain import example
 from mingce.explain.account import token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
@@ -22,9 +28,9 @@ from mingce.texts import listed, named, parsed, texts
 
 FOLDER = Path(mingce.texts.__file__).parent
 NAMES = sorted({str(file.relative_to(FOLDER)).removesuffix(".md")[:-3] for file in FOLDER.rglob("*.md")})
-PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
+PLACEHOLDER = re.compile(r"\{([a-z_]+?)(?:_zh|_en)?(?::[^}]*)?\}")  # the audit's may have a language and a format
 CHINESE = re.compile("[\u4e00-\u9fff]")
-LISTS = ("asked", "phrases", "grid", "labels", "settings")
+LISTS = ("asked", "phrases", "grid", "labels", "settings", "checks", "classes")
 TOPIC_KEYS = ["", "asked", *LEVELS, "phrases", "grid"]
 
 
@@ -35,7 +41,7 @@ def placeholders(text: str) -> set[str]:
 def test_every_file_has_its_twin_and_belongs_to_something() -> None:
     files = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.suffix not in (".py", ".pyc", "")}
     assert files == {f"{name}.{lang}.md" for name in NAMES for lang in LANGS}
-    assert sorted(["account", "columns", "tutor", "walk", *(f"topics/{topic}" for topic in TOPICS)]) == NAMES
+    assert sorted(["account", "audit", "columns", "tutor", "walk", *(f"topics/{topic}" for topic in TOPICS)]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -64,7 +70,7 @@ def test_a_file_is_well_formed(name: str, lang: str) -> None:
     markdown = (FOLDER / f"{name}.{lang}.md").read_text(encoding="utf-8")
     headings = re.findall("^#.*$", markdown, re.MULTILINE)
     assert headings[0].startswith("# ")
-    assert all(re.fullmatch(r"#{2,3} [a-z_0-9/]+", heading) for heading in headings[1:])
+    assert all(re.fullmatch(r"#{2,3} [a-z_0-9/-]+", heading) for heading in headings[1:])
     assert not re.search(r"[ \t]$", markdown, re.MULTILINE)
     for key, text in texts(name, lang).items():
         has_parts = any(other.startswith(f"{key}.") for other in texts(name, lang))
@@ -131,6 +137,20 @@ def test_what_the_account_names_is_computed() -> None:
     for section in (*SECTIONS, SCORES, VALUES):
         for zh, _ in (*section.words, *section.cases.values()):
             assert placeholders(zh) <= known | own, section.id
+
+
+# ── the audit ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_text_of_the_audit_is_a_faults_a_checks_or_a_classs() -> None:
+    for family in pkgutil.iter_modules(mingce.audit.__path__):
+        importlib.import_module(f"mingce.audit.{family.name}")
+    for lang in LANGS:
+        known = texts("audit", lang)
+        assert {key for key in known if "." not in key} == {"", "checks", "classes", *FAULTS}
+        assert {key.partition(".")[2] for key in known} <= {"", "cause", "change"}
+        assert set(named(known["checks"])) == {check.name for check in checks()}
+        assert [int(number) for number in named(known["classes"])] == list(CLASSES)
 
 
 # ── when they are read ───────────────────────────────────────────────────────────────────────────────────────────────
