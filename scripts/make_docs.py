@@ -27,8 +27,8 @@ def columns_page() -> str:
     lines = [
         "# The columns · 列",
         "",
-        "Generated from `mingce/columns.py` and `mingce/meanings.py` by `make docs`; do not edit.",
-        "由 `mingce/columns.py` 与 `mingce/meanings.py` 生成（`make docs`），请勿手改。",
+        "Generated from `mingce/columns.py` and `mingce/texts/columns.*.md` by `make docs`; do not edit.",
+        "由 `mingce/columns.py` 与 `mingce/texts/columns.*.md` 生成（`make docs`），请勿手改。",
         "",
         "Counting starts at 0. State s_t is the prompt and the tokens before token t; action a_t is token t. *State*-",
         "aligned columns are about s_t, before the token; *action*-aligned ones about choosing it. t+1 means the next",

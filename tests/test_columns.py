@@ -12,8 +12,8 @@ import pytest
 
 from mingce.columns import ALIASES, COLUMNS, SETTINGS, TOKEN_COLUMNS, Column, column
 from mingce.errors import UnknownNameError
-from mingce.meanings import FORMULAS_ZH, MEANINGS
 from mingce.metrics import METRICS
+from mingce.texts import named, texts
 
 ROOT = Path(__file__).parent.parent
 DESIGN = [
@@ -68,7 +68,9 @@ def test_a_column_is_complete(known: Column) -> None:
 
 
 def test_every_column_has_a_paragraph_and_no_paragraph_is_left_over() -> None:
-    assert set(MEANINGS) == set(COLUMNS)
+    for lang in ("zh", "en"):
+        assert {key for key in texts("columns", lang) if "." not in key} == {"", "settings", *COLUMNS}
+        assert list(named(texts("columns", lang)["settings"])) == list(SETTINGS)
 
 
 def test_inputs_come_before_the_columns_made_of_them() -> None:
@@ -148,7 +150,8 @@ def test_a_formula_with_words_has_them_in_chinese(column: Column) -> None:
 
 
 def test_no_chinese_formula_is_left_over() -> None:
-    assert set(FORMULAS_ZH) <= set(COLUMNS)
+    parts = {key for key in texts("columns", "zh") if "." in key}
+    assert parts <= {f"{name}.formula" for name in COLUMNS}
 
 
 def test_every_reduction_is_told_in_chinese() -> None:

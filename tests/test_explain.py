@@ -31,7 +31,7 @@ from mingce.explain.markdown import as_json, markdown
 from mingce.explain.stages import STAGES
 from mingce.explain.terminal import rendered
 from mingce.explain.walk import Stage, Walk, telling_slots, walk
-from mingce.explain.walk_texts import LABELS, SCORES, SHORT, VALUES
+from mingce.explain.walk_texts import SCORES, SHORT, VALUES, labels
 from mingce.explain.wrapping import wrapped
 
 SEEDS = json.loads(Path(__file__).with_name("seed_examples.json").read_text(encoding="utf-8"))
@@ -366,7 +366,8 @@ def test_both_languages_have_every_text() -> None:
     def pairs(section: Section) -> list[tuple[str, str]]:
         return [section.title, *section.words, *section.cases.values()]
 
-    every = [*pairs(SCORES), *pairs(VALUES), *LABELS.values()]
+    assert list(labels("zh")) == list(labels("en"))
+    every = [*pairs(SCORES), *pairs(VALUES), *zip(labels("zh").values(), labels("en").values(), strict=True)]
     every += [pair for _, cases in SHORT.values() for pair in cases.values()]
     for zh, en in every:
         assert re.search(r"[一-鿿]", zh), zh

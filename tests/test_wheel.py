@@ -43,8 +43,10 @@ def test_the_wheel_holds_the_package_and_nothing_else(wheel: Path) -> None:
     assert {f"mingce/{part}" for part in PARTS} <= names
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"mingce"}
     assert not [name for name in names if name.startswith("mingce/view/web/") or "__pycache__" in name]
-    modules = {f"mingce/{file.relative_to(SOURCES / 'mingce')}" for file in (SOURCES / "mingce").rglob("*.py")}
-    assert modules - names == set()
+    for pattern in ("*.py", "texts/**/*.md"):
+        files = {f"mingce/{file.relative_to(SOURCES / 'mingce')}" for file in (SOURCES / "mingce").rglob(pattern)}
+        assert files
+        assert files - names == set()
 
 
 def test_the_sdist_makes_the_same_wheel(wheel: Path, tmp_path: Path) -> None:

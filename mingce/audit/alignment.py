@@ -235,7 +235,7 @@ def _moves(a: Floats, b: Floats, use: Bools, names: Ints) -> Alignment | None:
 
 
 def _lags(a: Floats, b: Floats, spread: float, window: int = 5) -> tuple[Ints, Bools, Bools]:
-    """For each token of one row: the lag at which its neighbourhood fits best, whether it fits, whether it could tell."""
+    """For each token of one row: the lag at which its neighbourhood fits best, if it fits, if it could tell."""
     length = len(a)
     gaps = np.abs(a[:, None] - b[None, :])
     total = np.zeros((length, length))

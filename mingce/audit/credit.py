@@ -1,8 +1,8 @@
 """K5 and K6: do advantages and returns follow from rewards and values?
 
-One step of the recursion is judged at a time, A_t = r_t + γV' − V_t + γλA', with V' and A' taken from the dump, so that a
-fault shows where it happens and not on every token before it. Steps between neighbouring tokens give γ and λ away; with
-them the steps over a hole, at the end of a short row and at the end of a full one are judged apart.
+One step of the recursion is judged at a time, A_t = r_t + γV' − V_t + γλA', with V' and A' taken from the dump, so that
+a fault shows where it happens and not on every token before it. Steps between neighbouring tokens give γ and λ away;
+with them the steps over a hole, at the end of a short row and at the end of a full one are judged apart.
 """
 
 from __future__ import annotations
@@ -18,114 +18,52 @@ from mingce.specs import ESTIMATORS
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-RETURNS = Fault(
-    "returns-broken", "bug", (33,),
-    ("回报不等于未白化的优势加价值{how_zh}。", "The returns are not raw advantage plus value{how}."),
-    "R_t = A_t + V(s_t), with the raw advantages",
-    ("回报用了别的优势（例如白化之后的）或别的价值来拼。", "The returns were put together from other advantages (whitened ones, say) or other values."),
-    ("先算 R = A + V，再白化 A。", "Compute R = A + V first, whiten A afterwards."),
+RETURNS = Fault.written(
+    "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages",
     "https://github.com/natolambert/rlhf-book/pull/216",
 )  # fmt: skip
-REWARD_MINUS_VALUE = Fault(
-    "advantage-is-reward-minus-value", "bug", (33,),
-    ("优势就是 r_t − V_t：没有下一状态的价值，也没有之后的奖励。",
-     "The advantage is r_t − V_t: neither the next state's value nor any later reward enters."),
-    "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)",
-    ("把逐 token 的奖励当成了回报。", "The reward of one token is taken for the return."),
-    ("用 GAE，或先把奖励累加成回报再减价值。", "Use GAE, or sum the rewards into returns before taking the value off."),
+REWARD_MINUS_VALUE = Fault.written(
+    "advantage-is-reward-minus-value", "bug", (33,), "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)",
     "https://github.com/hpcaitech/ColossalAI/issues/4491",
 )  # fmt: skip
-VALUES_SHIFTED = Fault(
-    "values-shifted", "bug", (19,),
-    ("算优势时用的价值错开了一位：V[t{by:+d}] 吻合，V[t] 不吻合。",
-     "The advantages were computed with values one slot off: V[t{by:+d}] fits, V[t] does not."),
-    "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t",
-    ("价值切片的起止差一位（应为 [-T-1:-1]），或 critic 的掩码左移了一位。",
-     "The slice of the values is one off (it should be [-T-1:-1]), or the critic's mask is one to the left."),
-    ("values[t] 取预测第 t 个 token 的那个位置的输出。", "values[t] is the output at the position that predicts token t."),
+VALUES_SHIFTED = Fault.written(
+    "values-shifted", "bug", (19,), "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t",
     "https://github.com/verl-project/verl/issues/1758",
 )  # fmt: skip
-UNEXPLAINED = Fault(
-    "advantage-unexplained", "bug", (33,),
-    ("优势不是由这些奖励和价值按任何 γ、λ 递推出来的（残差 {residual:.2g}）。",
-     "The advantages do not follow from these rewards and values for any γ and λ (residual {residual:.2g})."),
-    "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
-    ("优势、回报或价值来自别的批次、别的行，或递推本身写错。", "Advantages, returns or values come from another batch or row, or the recursion is wrong."),
-    ("核对三者是否出自同一次计算。", "See that all of them come from one computation."),
+UNEXPLAINED = Fault.written(
+    "advantage-unexplained", "bug", (33,), "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
     "https://github.com/natolambert/rlhf-book/pull/216",
 )  # fmt: skip
-ROWS_SWAPPED = Fault(
-    "credit-of-another-row", "bug", (37,),
-    ("优势属于别的行：与第 i{by:+d} 行的奖励和价值吻合。", "The advantages belong to other rows: they fit the rewards and values of row i{by:+d}."),
-    "A[i] computed from r[i] and V[i]",
-    ("过滤、去重或重排后，各张量的行不再对应。", "After filtering, deduplication or reordering the tensors' rows no longer belong together."),
-    ("对所有张量用同一个下标做选择。", "Select rows of all tensors with one index."),
+ROWS_SWAPPED = Fault.written(
+    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]",
     "https://github.com/allenai/open-instruct/pull/1794",
 )  # fmt: skip
-VALUES_OTHER_MASK = Fault(
-    "values-masked-by-another-row", "bug", (19, 37),
-    ("有的行末尾若干被选 token 的价值恰为 0：价值乘上了别的行的掩码。",
-     "Values are exactly 0 on the last chosen tokens of some rows: they were masked with other rows' masks."),
-    "V(s_t) kept where m_t = 1, of the same row",
-    ("动态分批后先乘掩码，再把行换回原来的次序。", "With dynamic batches the mask is applied before the rows are put back in order."),
-    ("先恢复行的次序，再乘掩码。", "Restore the order of the rows first, then mask."),
+VALUES_OTHER_MASK = Fault.written(
+    "values-masked-by-another-row", "bug", (19, 37), "V(s_t) kept where m_t = 1, of the same row",
     "https://github.com/volcengine/verl/pull/1440",
 )  # fmt: skip
-THROUGH_HOLES = Fault(
-    "recursion-through-tool-tokens", "bug", (3,),
-    ("递推没有跳过工具 token：信用每经过一个就衰减 γλ 一次（{how}）。",
-     "The recursion runs through tool tokens: credit decays by γλ at each of them ({how})."),
-    "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    ("GAE 按槽位而不是按被选 token 递推。", "GAE steps over slots instead of chosen tokens."),
-    ("掩码为 0 处把下一价值和下一优势原样带过去。", "Carry the next value and the next advantage over masked slots unchanged."),
+THROUGH_HOLES = Fault.written(
+    "recursion-through-tool-tokens", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
     "https://github.com/verl-project/verl/pull/2337",
 )  # fmt: skip
-HOLE_CUTS = Fault(
-    "hole-cuts-credit", "bug", (3,),
-    ("工具 token 切断了信用：之前的 token 看不到之后的奖励。", "Tool tokens cut the credit: the tokens before them see nothing of what came after."),
-    "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    ("累加值在掩码为 0 处被清零。", "The running sum is set to 0 at masked slots."),
-    ("掩码为 0 处保持累加值不变。", "Leave the running sum as it is at masked slots."),
+HOLE_CUTS = Fault.written(
+    "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
     "https://github.com/verl-project/verl/pull/6376",
 )  # fmt: skip
-PAD_BOOTSTRAP = Fault(
-    "pad-value-bootstraps", "bug", (16,),
-    ("已结束的回答用填充位置上的价值做了自举（{how}）。", "Responses that ended are bootstrapped with the value of padding ({how})."),
-    "A_e = r_e − V_e at the last token of a response that ended",
-    ("价值在 GAE 之前没有按掩码清零，或价值的掩码多留了一位。", "Values are not zeroed by the mask before GAE, or their mask keeps one slot too many."),
-    ("回答结束之后 V = 0。", "After the end of a response V = 0."),
+PAD_BOOTSTRAP = Fault.written(
+    "pad-value-bootstraps", "bug", (16,), "A_e = r_e − V_e at the last token of a response that ended",
     "https://github.com/alibaba/ROLL/pull/447",
 )  # fmt: skip
-TRUNCATED_TERMINAL = Fault(
-    "truncated-as-terminal", "note", (34,),
-    ("{count} 个被长度上限截断的回答按已结束处理（之后的价值取 0）。",
-     "{count} responses cut by the length limit are treated as ended (nothing follows them)."),
-    "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e",
-    ("多数训练器都这样做；截断多时会压低长回答的价值。", "Most trainers do this; with many cuts it lowers the value of long responses."),
-    ("需要时用最后状态的价值自举，或把这些行移出损失。", "Where it matters bootstrap with the value of the last state, or leave such rows out of the loss."),
+TRUNCATED_TERMINAL = Fault.written(
+    "truncated-as-terminal", "note", (34,), "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e",
     "https://github.com/huggingface/trl/pull/1536",
 )  # fmt: skip
-TRUNCATED_BOOTSTRAP = Fault(
-    "truncated-bootstrapped", "convention", (34,),
-    ("被长度上限截断的回答用之后状态的价值自举。", "Responses cut by the length limit are bootstrapped with the value of the state after them."),
-    "A_e = r_e + γV(s_{e+1}) − V_e",
-)  # fmt: skip
-LAST_STEP = Fault(
-    "last-step-unexplained", "bug", (16, 19),
-    ("最后一个 token 的优势不等于 r − V，也不是任何一种自举。", "The last token's advantage is neither r − V nor any known bootstrap."),
-    "A_e = r_e − V_e at the last token of a response that ended",
-    ("自举用的价值没有存下来（存的是清零之后的），或掩码错了一位。", "It was bootstrapped with values that were not stored (the stored ones were zeroed), or a mask is one off."),
-    ("回答结束之后 V = 0；存下未清零的价值以便核对。", "After the end of a response V = 0; store the values before masking."),
+TRUNCATED_BOOTSTRAP = Fault.written("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
+LAST_STEP = Fault.written(
+    "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended",
     "https://github.com/alibaba/ROLL/pull/447",
 )  # fmt: skip
-OTHER_SETTINGS = Fault(
-    "gamma-lambda-differ", "suspicious", (),
-    ("数字是用 γ = {gamma:.4g}、λ = {lam:.4g} 算的，设定写的是 γ = {wanted_gamma:.4g}、λ = {wanted_lam:.4g}。",
-     "The numbers were made with γ = {gamma:.4g}, λ = {lam:.4g}; the settings say γ = {wanted_gamma:.4g}, λ = {wanted_lam:.4g}."),
-    "A_t = δ_t + γλA_{t+1}",
-    ("配置没有传到计算处。", "The configuration does not reach the computation."),
-    ("核对算优势时实际收到的 γ、λ。", "Look at the γ and λ that the computation really gets."),
-)  # fmt: skip
+OTHER_SETTINGS = Fault.written("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
 
 # ── the recursion, one step at a time ──────────────────────────────────────────────────────────────────────────────
 
@@ -326,7 +264,7 @@ def _scattered(e: Evidence, c: Columns, pairs: Bools, loose: float) -> Finding |
 
 
 def _reach(e: Evidence) -> Bools:
-    """[B, T] the slots the recursion runs over: the chosen tokens, and where the score sits after them one slot more."""
+    """[B, T] the slots the recursion runs over: the chosen tokens, and one more where the score sits after them."""
     if not e.settings.get("score_after_last") and e.dump.source != "trl":
         return e.mask
     if e.has("value_mask"):
@@ -496,9 +434,7 @@ def returns(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("K5 gae", ("优势的递推", "the recursion of the advantages"),
-          ("rewards", "values", "raw_advantages|returns"), recursion),
-    Check("K5 sums", ("无 critic 的回报", "returns without a critic"), ("rewards", "raw_advantages|returns"), reward_to_go),
-    Check("K6 returns", ("回报 = 优势 + 价值", "returns = advantages + values"),
-          ("raw_advantages", "values", "returns"), returns),
+    Check.written("K5 gae", ("rewards", "values", "raw_advantages|returns"), recursion),
+    Check.written("K5 sums", ("rewards", "raw_advantages|returns"), reward_to_go),
+    Check.written("K6 returns", ("raw_advantages", "values", "returns"), returns),
 )  # fmt: skip

@@ -45,7 +45,7 @@ Sameness = Literal["same", "rounding", "differs"]
 
 @dataclass(frozen=True)
 class Spot:
-    """The first place where a column parts: its row in each dump, its token, both numbers. Rows are None for scalars."""
+    """Where a column parts first: its row in each dump, its token, both numbers. Rows are None for scalars."""
 
     row_a: int | None
     row_b: int | None
@@ -145,10 +145,11 @@ class Difference:
                 f"The columns agree; the logged {first.column} is the first to part: A {a:.6g}, B {b:.6g}.",
             )
         other = "" if spot.row_a == spot.row_b else say(lang, f"（B 第 {spot.row_b} 行）", f" (row {spot.row_b} of B)")
+        both = say(lang, f"A {spot.a:.6g}，B {spot.b:.6g}", f"A {spot.a:.6g}, B {spot.b:.6g}")
         return say(
             lang,
-            f"最先在 {first.column} 分开：第 {spot.row_a} 行{other}第 {spot.token} 个 token，A {spot.a:.6g}，B {spot.b:.6g}。",
-            f"They part first in {first.column}: row {spot.row_a}{other}, token {spot.token}: A {spot.a:.6g}, B {spot.b:.6g}.",
+            f"最先在 {first.column} 分开：第 {spot.row_a} 行{other}第 {spot.token} 个 token，{both}。",
+            f"They part first in {first.column}: row {spot.row_a}{other}, token {spot.token}: {both}.",
         )
 
 

@@ -6,6 +6,9 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from mingce import texts
+from mingce.lang import LANGS
+
 if TYPE_CHECKING:
     from mingce.audit.evidence import Evidence
 
@@ -19,7 +22,8 @@ FAULTS: dict[str, Fault] = {}
 class Fault:
     """One thing that can be wrong or particular: its name, its classes in the catalogue, its texts in 中文 and English.
 
-    Texts may hold {names} that the finding's `values` fill in.
+    Texts may hold {names} that the finding's `values` fill in. Those of the audit's own faults are in
+    mingce/texts/audit.zh.md and audit.en.md.
     """
 
     code: str  # stable, e.g. "kl-sign"
@@ -30,6 +34,15 @@ class Fault:
     cause: tuple[str, str] = ("", "")  # the likely cause
     change: tuple[str, str] = ("", "")  # what to change
     link: str = ""  # a public report of the same bug
+
+    @classmethod
+    def written(
+        cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", link: str = ""
+    ) -> Fault:
+        """The fault whose texts stand under its code."""
+        parts = texts.parts("audit", code)
+        cause, change = (parts.get(name, ("", "")) for name in ("cause", "change"))
+        return cls(code, severity, classes, texts.pair("audit", code), formula, cause, change, link)
 
     def __post_init__(self) -> None:
         assert self.code not in FAULTS, f"two faults are called {self.code}"
@@ -76,6 +89,12 @@ class Check:
     needs: tuple[str, ...]
     run: Callable[[Evidence], Iterable[Finding]]
 
+    @classmethod
+    def written(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
+        """The check whose title stands under its name in the list of the texts' `checks`."""
+        zh, en = (texts.named(texts.texts("audit", lang)["checks"])[name] for lang in LANGS)
+        return cls(name, (zh, en), needs, run)
+
 
 @dataclass(frozen=True)
 class Skipped:
@@ -103,7 +122,7 @@ class Report:
     labels: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, token) of a place: its id or text
 
     def add(self, check: Check, findings: Iterable[Finding]) -> None:
-        """A check has run; its findings take their place: the worst first, among those the named ones, then by check."""
+        """A check has run; its findings take their place: the worst first, of those the named ones, then by check."""
         self.ran.append(check)
         self.findings.extend(findings)
         self.findings.sort(key=lambda finding: (SEVERITIES.index(finding.level), not finding.named))

@@ -1,4 +1,4 @@
-"""K1, K2 and K16: what the masks, the ends of rows, the positions, the ids and the texts say before any number is read."""
+"""K1, K2 and K16: what masks, ends of rows, positions, ids and texts say before any number is read."""
 
 from __future__ import annotations
 
@@ -15,127 +15,56 @@ SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the b
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-MASK_VALUES = Fault(
-    "mask-not-binary", "bug", (27,),
-    ("{column} 里有 0 和 1 以外的数（例如 {example:.4g}），传错了张量。",
-     "{column} holds numbers other than 0 and 1 (such as {example:.4g}): another tensor was passed as the mask."),
-    "m_t = 0 or m_t = 1",
-    ("位置参数错位，把优势或权重当掩码传了进去。", "Positional arguments slipped, so advantages or weights were passed as the mask."),
-    ("按名字传掩码参数，并断言它只含 0 和 1。", "Pass the mask by name and assert that it holds 0 and 1 only."),
+MASK_VALUES = Fault.written(
+    "mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1",
     "https://github.com/verl-project/verl/issues/2506",
 )  # fmt: skip
-PADS_CHOSEN = Fault(
-    "padding-in-response", "bug", (8,),
-    ("填充被算成了回答：{count} 个填充槽位的掩码是 1。", "Padding counts as response: the mask is 1 on {count} padded slots."),
-    "m_t = 0 where the slot holds no token",
-    ("用 EOS 的累加做掩码，没有 EOS 的行就整行为 1；或 EOS 之后没有截断。",
-     "A mask made by a cumulative sum over EOS is all ones in rows without one; or nothing is cut after EOS."),
-    ("回答掩码再与 attention_mask 相与。", "Intersect the response mask with the attention mask."),
+PADS_CHOSEN = Fault.written(
+    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token",
     "https://github.com/verl-project/verl/issues/3805",
 )  # fmt: skip
-LOSS_OUTSIDE = Fault(
-    "loss-mask-outside-response", "bug", (3,),
-    ("loss_mask 在策略没有选的 {count} 个槽位上是 1，工具输出或填充进了损失。",
-     "loss_mask is 1 on {count} slots the policy did not choose: tool output or padding enters the loss."),
-    "ℓ_t ≤ m_t",
-    ("损失用了 attention mask，而不是 response mask。", "The loss uses the attention mask instead of the response mask."),
-    ("损失掩码只能是 response_mask 的子集。", "Make the loss mask a subset of the response mask."),
+LOSS_OUTSIDE = Fault.written(
+    "loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t",
     "https://github.com/verl-project/verl/pull/2337",
 )  # fmt: skip
-EOS_MASKED = Fault(
-    "eos-masked", "bug", (7,),
-    ("真正的 EOS 被掩掉了：{share:.0%} 的短行在最后一个被选 token 之后紧跟着 EOS，没有一行的 EOS 在掩码之内。",
-     "The real EOS is masked: in {share:.0%} of the short rows it stands right after the last chosen token, and no row has "
-     "one inside its mask."),
-    "m_t = 1 where y_t is the EOS that ended the response",
-    ("pad_id = eos_id，掩码用 y ≠ pad_id 算出，把结束符也去掉了；策略学不到何时停。",
-     "pad_id = eos_id and the mask is y ≠ pad_id, which removes the end as well; the policy never learns to stop."),
-    ("掩码保留到第一个 EOS（含），或另设一个 pad_id。", "Keep the mask up to and including the first EOS, or use a pad id of its own."),
+EOS_MASKED = Fault.written(
+    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response",
     "https://github.com/huggingface/trl/pull/6357",
 )  # fmt: skip
-EOS_FORCED = Fault(
-    "eos-forced", "suspicious", (36,),
-    ("EOS 是硬塞进去的：{count} 个到达长度上限的行以 EOS 结尾，{why_zh}。",
-     "EOS was forced in: {count} rows that reached the length limit end with it, {why}."),
-    "y_e = EOS was drawn from the policy",
-    ("为了让奖励模型读到句末，把被截断行的最后一个 token 改成了 EOS。",
-     "The last token of cut rows was overwritten with EOS so that the reward model finds an end."),
-    ("只给奖励模型加 EOS；若必须留在回答里，就把这个位置掩掉。",
-     "Add EOS for the reward model only, or mask that slot: the policy did not choose it."),
+EOS_FORCED = Fault.written(
+    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy",
     "https://github.com/OpenRLHF/OpenRLHF/issues/238",
 )  # fmt: skip
-EOS_TRIMMED = Fault(
-    "eos-trimmed", "suspicious", (36,),
-    ("{count} 个自己结束的行里没有任何停止符：它被引擎剪掉了，策略学不到何时停。",
-     "{count} rows that ended by themselves hold no stop token: the engine trimmed it, so the policy never learns to stop."),
-    "y_e ∈ stop ids where the row stopped by itself",
-    ("引擎返回的是去掉停止符的文本或 id。", "The engine returns text or ids without the stop token."),
-    ("让引擎保留停止符（例如 include_stop_str_in_output）。", "Have the engine keep it (e.g. include_stop_str_in_output)."),
+EOS_TRIMMED = Fault.written(
+    "eos-trimmed", "suspicious", (36,), "y_e ∈ stop ids where the row stopped by itself",
     "https://github.com/databricks/compose-rl/pull/31",
 )  # fmt: skip
-OTHER_STOP = Fault(
-    "other-stop-id", "suspicious", (36,),
-    ("{share:.0%} 的短行以 id {found} 结尾，而停止符只设了 {wanted}：缺 EOS 的惩罚或截断判断会用错。",
-     "{share:.0%} of the short rows end with id {found} while the stop ids are {wanted}: missing-EOS penalties and cut-off "
-     "tests will go wrong."),
-    "y_e ∈ stop ids",
-    ("模型有几个停止符（如对话结束与文本结束），训练端只认其中一个。",
-     "The model has several stop ids (end of turn, end of text) and the trainer knows one."),
-    ("把 generation_config 里的全部停止符都交给训练端。", "Give the trainer every stop id of the generation config."),
+OTHER_STOP = Fault.written(
+    "other-stop-id", "suspicious", (36,), "y_e ∈ stop ids",
     "https://github.com/databricks/compose-rl/pull/31",
 )  # fmt: skip
-ROWS_CUT = Fault(
-    "rows-cut-by-limit", "note", (34,),
-    ("{share:.1%} 的行被长度上限截断。", "{share:.1%} of the rows were cut by the length limit."),
-    "y_e ∉ stop ids and e = limit − 1",
-    ("这些行没有说完，末尾不是终止状态。", "These rows were not finished; their last state is not terminal."),
-    ("决定它们按终止、自举还是掩掉处理，并写进设定。", "Decide whether they are terminal, bootstrapped or masked, and say so in the settings."),
+ROWS_CUT = Fault.written(
+    "rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1",
     "https://github.com/huggingface/trl/pull/1536",
 )  # fmt: skip
-POSITIONS = Fault(
-    "positions-ignore-padding", "bug", (13,),
-    ("position_ids 把左填充也数了进去：第一个真实 token 的位置是 {found}，左填充有 {pads} 个。",
-     "position_ids count the left padding: the first real token is at position {found} behind {pads} pads."),
-    "position_ids = cumsum(attention_mask) − 1",
-    ("前向时没有传 position_ids，模型从第 0 个槽位数起。", "No position_ids were passed, so the model counts from slot 0."),
-    ("由 attention_mask 的累加求 position_ids，并传给每一次前向。",
-     "Derive position_ids from the attention mask's cumulative sum and pass them to every forward pass."),
+POSITIONS = Fault.written(
+    "positions-ignore-padding", "bug", (13,), "position_ids = cumsum(attention_mask) − 1",
     "https://github.com/OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-POSITIONS_BROKEN = Fault(
-    "positions-not-consecutive", "bug", (13, 40),
-    ("真实 token 的 position_ids 不是逐一递增（第 {row} 行第 {token} 个 token）。",
-     "position_ids of real tokens do not count up by one (row {row}, token {token})."),
-    "position_ids = cumsum(attention_mask) − 1",
-    ("回答从 0 重新计数，或打包、上下文并行打乱了次序。", "They restart at the response, or packing or context parallelism reordered them."),
-    ("在切分与打包之前按行求出 position_ids。", "Derive position_ids by row before splitting and packing."),
+POSITIONS_BROKEN = Fault.written(
+    "positions-not-consecutive", "bug", (13, 40), "position_ids = cumsum(attention_mask) − 1",
     "https://github.com/modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-RETOKENISED = Fault(
-    "retokenised-ids", "bug", (12,),
-    ("训练用的 id 不是采样出来的 id：{count} 行不同，最早在第 {row} 行第 {token} 个 token。",
-     "The ids trained on are not the ids that were sampled: {count} rows differ, first in row {row} at token {token}."),
-    "token_ids = rollout_ids",
-    ("回答先解码成文本又重新分词，id 与对数概率不再对应。",
-     "The response was decoded and tokenised again, so ids and log-probs no longer belong together."),
-    ("训练直接用引擎返回的 id。", "Train on the ids that the engine returned."),
+RETOKENISED = Fault.written(
+    "retokenised-ids", "bug", (12,), "token_ids = rollout_ids",
     "https://github.com/huggingface/trl/issues/5224",
 )  # fmt: skip
-DOUBLE_BOS = Fault(
-    "double-bos", "bug", (42,),
-    ("提示以两个 BOS 开头（{share:.0%} 的行）。", "Prompts begin with two BOS tokens ({share:.0%} of the rows)."),
-    "x_0 = BOS, x_1 ≠ BOS",
-    ("对话模板已写入 BOS，分词时又加了一个。", "The chat template wrote BOS and the tokenizer added another."),
-    ("模板渲染后的文本用 add_special_tokens=False 分词。", "Tokenise rendered templates with add_special_tokens=False."),
+DOUBLE_BOS = Fault.written(
+    "double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS",
     "https://github.com/vllm-project/vllm/pull/55288",
 )  # fmt: skip
-OTHER_TEXT = Fault(
-    "scored-other-text", "bug", (46,),
-    ("打分用的文本不是这条回答：{count} 行{what_zh}。", "The text that was scored is not the response: {count} rows {what}."),
-    "reward_text = decode(y)",
-    ("打分前重新解码、截取或拼接过文本，或行的次序变了。",
-     "The text was decoded, cut or joined again before scoring, or the rows changed places."),
-    ("打分与训练用同一份 id 解码出的文本。", "Score the text decoded from the very ids that are trained on."),
+OTHER_TEXT = Fault.written(
+    "scored-other-text", "bug", (46,), "reward_text = decode(y)",
     "https://github.com/verl-project/verl/pull/6392",
 )  # fmt: skip
 
@@ -253,7 +182,7 @@ def _scored(e: Evidence, rows: Ints, slots: Ints) -> bool:
 
 
 def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bools) -> Iterator[Finding]:
-    """Rows at the limit that end with a stop token nobody drew: told by finish_reason, or by log-probs in the far tail."""
+    """Rows at the limit that end with a stop token nobody drew, by finish_reason or log-probs in the far tail."""
     why = ("finish_reason 却是 length", "yet finish_reason says length")
     hit = at_limit & told
     if not hit.any() and at_limit.sum() >= 2 and "old_log_probs" in e.dump.columns:
@@ -368,7 +297,7 @@ def retokenised(e: Evidence) -> bool:
 
 
 def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
-    """Rows whose ids differ from the sampled ones, with the first token that does; rows that only lost their stop token."""
+    """Rows whose ids differ from the sampled ones, and the first token that does; rows that lost only a stop token."""
     if "drifted" in e.memo:
         return e.memo["drifted"]  # type: ignore[no-any-return]
     drifted: dict[int, int] = {}
@@ -452,10 +381,10 @@ def _share(wrong: Bools) -> float:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("K1 masks", ("掩码的取值与包含关系", "masks: values, and one inside another"), (), masks),
-    Check("K2 ends", ("行尾：EOS、停止符、长度上限", "row ends: EOS, stop ids, the limit"), ("token_ids", "eos_id|stop_ids"), ends),
-    Check("K16 positions", ("位置编号与左填充", "positions and left padding"), ("position_ids",), positions),
-    Check("K16 ids", ("采样的 id 与训练的 id", "ids sampled, ids trained on"), ("token_ids", "rollout_ids"), sampled_ids),
-    Check("K16 prompts", ("提示的开头", "how prompts begin"), ("prompt_ids", "bos_id"), prompts),
-    Check("K16 texts", ("打分所读的文本", "the text that was scored"), ("response", "reward_text"), scored_text),
+    Check.written("K1 masks", (), masks),
+    Check.written("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
+    Check.written("K16 positions", ("position_ids",), positions),
+    Check.written("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
+    Check.written("K16 prompts", ("prompt_ids", "bos_id"), prompts),
+    Check.written("K16 texts", ("response", "reward_text"), scored_text),
 )  # fmt: skip

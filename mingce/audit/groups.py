@@ -12,63 +12,28 @@ from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.specs import ESTIMATORS
 
-MISFORMED = Fault(
-    "groups-misformed", "bug", (1,),
-    ("优势不是与同一提示的样本相比得出的：按{by_zh}分组才吻合。", "Advantages are not taken against the samples of the same prompt: they fit groups formed by {by}."),
-    "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
-    ("按固定步长、整批或每条轨迹的 uid 分组，而行的次序已被打乱或重复方式不同。",
-     "Groups are cut by a fixed stride, by the whole batch or by a uid of each trajectory, while rows were shuffled or repeated another way."),
-    ("用提示的 id 分组，并断言每组大小。", "Group by the prompt's id, and assert the size of each group."),
+MISFORMED = Fault.written(
+    "groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
     "https://github.com/THUDM/slime/issues/1414",
 )  # fmt: skip
-DESYNC = Fault(
-    "rows-desynchronised", "bug", (37,),
-    ("从第 {row} 行起，优势属于错开 {by:+d} 行的样本：过滤后各张量没有一起选行。",
-     "From row {row} on the advantages are those of rows {by:+d} away: after filtering the tensors were not cut together."),
-    "A_i = f(x_i, group of i)",
-    ("丢掉了一些行，但优势没有跟着丢。", "Rows were dropped from the batch but not from the advantages."),
-    ("对所有张量用同一个下标做选择。", "Select rows of all tensors with one index."),
+DESYNC = Fault.written(
+    "rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)",
     "https://github.com/allenai/open-instruct/pull/1794",
 )  # fmt: skip
-INCOMPLETE = Fault(
-    "group-statistics-of-missing-rows", "bug", (1, 37),
-    ("缺了样本的组用的是别的均值：完整的组吻合，行数不足的组不吻合。",
-     "Groups that lack rows use another mean: whole groups fit, short ones do not."),
-    "A_i = (x_i − mean_g)/std_g over the rows of g in the batch",
-    ("在组统计之后才过滤行，或过滤之后组的边界错位。", "Rows were filtered after the groups' statistics, or the groups' borders moved."),
-    ("先决定哪些行参加训练，再算组统计。", "Decide first which rows train, then take the statistics."),
+INCOMPLETE = Fault.written(
+    "group-statistics-of-missing-rows", "bug", (1, 37), "A_i = (x_i − mean_g)/std_g over the rows of g in the batch",
     "https://github.com/allenai/open-instruct/pull/1794",
 )  # fmt: skip
-MASKED_REWARD = Fault(
-    "group-counts-masked-reward", "bug", (10,),
-    ("组均值里有掩码之外的奖励：Σr 取遍整行，包括没有被选的 token。",
-     "The groups count rewards behind the mask: Σr runs over the whole row, tokens that were not chosen included."),
-    "x_i = Σ_t m_t·r_t",
-    ("对整行求和而没有乘 response mask。", "The sum over the row is not masked."),
-    ("求和前乘 response mask。", "Multiply by the response mask before summing."),
+MASKED_REWARD = Fault.written(
+    "group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t",
     "https://github.com/verl-project/verl/pull/6362",
 )  # fmt: skip
-SINGLETON = Fault(
-    "group-of-one", "suspicious", (31,),
-    ("{count} 个提示只有一个样本，优势就是得分本身，没有基线。", "{count} prompts have one sample only, and its advantage is the score itself, without a baseline."),
-    "a group of one has nothing to compare with: A = 0",
-    ("只有一个样本时均值取 0、标准差取 1（verl 的约定）。", "For a single sample the mean is set to 0 and the deviation to 1 (verl's convention)."),
-    ("每个提示采样多次，或让这样的行不产生梯度。", "Sample each prompt several times, or let such rows give no gradient."),
+SINGLETON = Fault.written(
+    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0",
     "https://github.com/rllm-org/rllm/pull/776",
 )  # fmt: skip
-HOW = Fault(
-    "group-advantage", "convention", (),
-    ("优势按同一提示的样本相比：{how}。", "Advantages compare the samples of a prompt: {how}."),
-    "A_i = f(x_i, rows of the same prompt)",
-)  # fmt: skip
-UNEXPLAINED = Fault(
-    "group-unexplained", "suspicious", (),
-    ("每行的优势是一个常数，但不符合任何一种已知的组内比较（残差 {residual:.2g}）。",
-     "Each row has one advantage, but it fits no known comparison within groups (residual {residual:.2g})."),
-    "A_i = (x_i − mean_g)/std_g",
-    ("得分经过了别的整形，或分组信息不在这份数据里。", "The score was shaped further, or the groups are not in this dump."),
-    ("把分组的 id 与整形前的得分一并存下。", "Store the groups' ids and the scores before shaping."),
-)  # fmt: skip
+HOW = Fault.written("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
+UNEXPLAINED = Fault.written("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
 
 FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
 
@@ -252,7 +217,7 @@ def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[str, st
 
 
 def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:
-    """The numbers, or the numbers whitened over rows or tokens if that is what fits (an affine image with positive slope)."""
+    """The numbers, or those whitened over rows or tokens if that is what fits (an affine image, slope > 0)."""
     gap, target = numbers - numbers.mean(), found - found.mean()
     power = float(gap @ gap)
     if power == 0 or len(found) < 8:
@@ -297,5 +262,5 @@ def _row_places(used: Ints, expected: Floats, found: Floats, tolerance: float) -
 
 
 CHECKS = (
-    Check("K8 groups", ("组内比较", "comparison within groups"), ("advantages", "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
+    Check.written("K8 groups", ("advantages", "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
 )  # fmt: skip

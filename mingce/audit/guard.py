@@ -1,6 +1,6 @@
 """The audit of a run's own ledger while it trains: the first step's, then every N-th.
 
-What it finds goes to audit.jsonl, which is a function of the ledgers alone and therefore as exact on resume as they are.
+What it finds goes to audit.jsonl, a function of the ledgers alone and therefore as exact on resume as they are.
 """
 
 from __future__ import annotations
@@ -54,6 +54,7 @@ class Guard:
         )
         en = (
             f"the audit of step {step} found a bug: {bug}; the step is saved, look at it with "
-            f"`mingce audit {path} --step {step}`, or go on in spite of it with `mingce resume {path} audit.stop=false`."
+            f"`mingce audit {path} --step {step}`, or go on in spite of it with "
+            f"`mingce resume {path} audit.stop=false`."
         )
         return RunError(say(display_lang(), zh, en))

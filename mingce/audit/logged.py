@@ -15,58 +15,28 @@ EFFECT = 0.01
 LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
 
-OVER_PADS = Fault(
-    "metric-over-pads", "bug", (47,),
-    ("记录的 {scalar} = {found:.6g} 是连同{over_zh}一起求的均值；只算被选 token 应为 {expected:.6g}。",
-     "The logged {scalar} = {found:.6g} is the mean over {over}; over chosen tokens it is {expected:.6g}."),
-    "metric = Σ m·x / Σ m",
-    ("对填充后的张量直接 .mean()，没有用响应掩码。", "A plain .mean() of the padded tensor, without the response mask."),
-    ("改用 masked_mean(x, response_mask)。", "Use masked_mean(x, response_mask)."),
+OVER_PADS = Fault.written(
+    "metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m",
     "https://github.com/huggingface/trl/issues/6803",
 )  # fmt: skip
-CLIPFRAC = Fault(
-    "value-clipfrac-zero", "bug", (45,),
-    ("vf_clipfrac 记录为 0，但有 {count} 个 token 的 |V' − V| 超过 ε = {clip:g} 且由裁剪项决定损失。",
-     "vf_clipfrac is logged as 0, yet on {count} tokens |V' − V| exceeds ε = {clip:g} and the clipped square decides."),
-    "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]",
-    ("指标比较的是裁剪之后的值，所以永远不超界；或裁剪没有作用。",
-     "The metric compares the value after clipping, which never leaves the range; or the clip does nothing."),
-    ("用裁剪前的 V' 计算该指标，并确认损失取两者较大值。",
-     "Compute it from V' before clipping, and see that the loss takes the larger square."),
+CLIPFRAC = Fault.written(
+    "value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]",
     "https://github.com/RLinf/RLinf/issues/1529",
 )  # fmt: skip
-SAME_VALUES = Fault(
-    "value-clip-same-values", "suspicious", (45,),
-    ("new_values 与 values 处处相同，而策略已经更新：价值裁剪与自己比较，永远不会起作用。",
-     "new_values equals values everywhere although the policy has moved: the value clip compares a value with itself."),
-    "V' − V ≠ 0 after an update",
-    ("旧价值在更新时又被重算，或 critic 没有在学习。",
-     "The old values are recomputed at the update, or the critic does not learn."),
-    ("保留采样时的 values，更新时只重算 new_values。", "Keep the values of the rollout; recompute new_values only."),
+SAME_VALUES = Fault.written(
+    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update",
     "https://github.com/RLinf/RLinf/issues/1529",
 )  # fmt: skip
-KL_PLACE = Fault(
-    "kl-enters", "note", (25,),
-    ("KL 进入：奖励 {reward_zh}，损失 {loss_zh}。", "The KL enters here: reward {reward}, loss {loss}."),
-    "r = s − β·k; loss = pg_loss + β'·kl_loss",
-    link="https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_TWICE = Fault(
-    "kl-twice", "suspicious", (25,),
-    ("KL 计了两次：奖励里扣了 KL，损失里又有 kl_loss_coef = {coef:g}。",
-     "The KL counts twice: the rewards hold it, and the loss has kl_loss_coef = {coef:g}."),
-    "r = s − β·k or loss = pg_loss + β·kl_loss",
-    ("奖励侧与损失侧的开关互相独立，两个都开了。", "The switches of reward and loss are independent, and both are on."),
-    ("只留一处。", "Keep one of them."),
+KL_PLACE = Fault.written(
+    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss",
     "https://github.com/verl-project/verl/issues/211",
 )  # fmt: skip
-KL_NEVER = Fault(
-    "kl-never", "suspicious", (25,),
-    ("算了参考模型的 log-prob，KL 却没有进入奖励，也没有进入损失（kl_loss_coef = 0）。",
-     "The reference's log-probs are there, but the KL enters neither the rewards nor the loss (kl_loss_coef = 0)."),
-    "r = s − β·k or loss = pg_loss + β·kl_loss",
-    ("两个开关都没打开。", "Neither switch is on."),
-    ("需要 KL 就打开一处；不需要就不必加载参考模型。", "Turn one on, or do without the reference model."),
+KL_TWICE = Fault.written(
+    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
+    "https://github.com/verl-project/verl/issues/211",
+)  # fmt: skip
+KL_NEVER = Fault.written(
+    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
     "https://github.com/verl-project/verl/issues/211",
 )  # fmt: skip
 _OVER = {
@@ -222,13 +192,11 @@ def _reference_is_here(e: Evidence) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "K12 logged metrics", ("记录的指标", "logged metrics"),
-        ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
+    Check.written(
+        "K12 logged metrics", ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
     ),
-    Check("K12 value clip", ("价值裁剪", "the value clip"), ("new_values", "values"), value_clip),
-    Check(
-        "K12 KL place", ("KL 进入何处", "where the KL enters"),
-        ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
+    Check.written("K12 value clip", ("new_values", "values"), value_clip),
+    Check.written(
+        "K12 KL place", ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
     ),
 )  # fmt: skip

@@ -17,98 +17,35 @@ MAX_LOG_RATIO = 20.0
 DUAL_CLIP = 3.0  # verl's default
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 
-MICRO_BATCH = Fault(
-    "loss-micro-batch-mean", "bug", (4,),
-    ("{scalar} 是各部分先各自求均值再平均（{way_zh}），不是对整个优化步的 token 求均值：短回答的部分里每个 token 权重偏大。",
-     "{scalar} is a mean of the parts' own means ({way_en}), not the mean over the tokens of the optimizer step: "
-     "a token weighs more in a part with short responses."),
-    "pg_loss = Σ_b S_b / Σ_b n_b",
-    ("损失在每个 micro-batch（或 rank）里除以它自己的 token 数，再按梯度累积次数平均。",
-     "The loss is divided by the token count of its own micro-batch (or rank), then averaged over accumulation steps."),
-    ("除以整个 mini-batch 的 token 总数（各 rank 求和），再让各部分相加。",
-     "Divide by the token count of the whole minibatch, summed over ranks, and add the parts up."),
+MICRO_BATCH = Fault.written(
+    "loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b",
     "https://github.com/verl-project/verl/issues/5625",
 )  # fmt: skip
-DENOMINATOR = Fault(
-    "loss-denominator", "bug", (26,),
-    ("{scalar} 的分母没有用分子所用的掩码（{way_zh}）。", "The denominator of {scalar} ignores the mask of its numerator ({way_en})."),
-    "pg_loss = Σ m·ℓ / Σ m",
-    ("分子乘了损失掩码，分母却数了注意力掩码或全部位置。",
-     "The terms are masked, but the count is that of the attention mask or of all slots."),
-    ("分母也用同一个掩码求和。", "Count with the same mask."),
+DENOMINATOR = Fault.written(
+    "loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m",
     "https://github.com/huggingface/trl/issues/6369",
 )  # fmt: skip
-NUMERATOR = Fault(
-    "loss-mask", "bug", (27,),
-    ("{scalar} 包含了策略没有选择的位置（{way_zh}）。", "{scalar} contains slots that the policy did not choose ({way_en})."),
-    "pg_loss = Σ m·ℓ / Σ m",
-    ("掩码没有逐元素相乘，或把别的张量当成掩码传入。",
-     "The mask is not applied to each element, or another tensor is passed in its place."),
-    ("求和前先逐元素乘响应掩码；检查传给 masked_mean 的参数顺序。",
-     "Multiply by the response mask before summing; check the order of masked_mean's arguments."),
+NUMERATOR = Fault.written(
+    "loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m",
     "https://github.com/verl-project/verl/issues/2506",
 )  # fmt: skip
-CONSTANT = Fault(
-    "loss-constant", "bug", (44,),
-    ("{scalar} 的常数归一化用错了常数（{way_zh}）。", "{scalar} is normalised by the wrong constant ({way_en})."),
-    "pg_loss = Σ m·ℓ / (rows · C)",
-    ("Dr. GRPO 的常数被换成了填充宽度，或没有除以行数，于是损失随批的形状变化。",
-     "Dr. GRPO's constant became the padded width, or the rows were not divided out, so the loss varies with shape."),
-    ("用固定的 C（例如最大生成长度），并除以整个优化步的行数。",
-     "Use a fixed C, such as the longest response allowed, and divide by the rows of the optimizer step."),
+CONSTANT = Fault.written(
+    "loss-constant", "bug", (44,), "pg_loss = Σ m·ℓ / (rows · C)",
     "https://github.com/verl-project/verl/pull/5366",
 )  # fmt: skip
-OTHER_MODE = Fault(
-    "loss-other-mode", "suspicious", (),
-    ("配置写的是 {declared}，记录的 {scalar} 却是 {way_zh}。", "The settings say {declared}, but the logged {scalar} is {way_en}."),
-    "pg_loss = agg(ℓ, m, loss_agg_mode)",
-    ("配置没有传到损失函数，或日志里的数与训练所用的损失分开计算。",
-     "The setting does not reach the loss, or the log is computed apart from it."),
-    ("确认损失函数收到了 loss_agg_mode。", "See that the loss receives loss_agg_mode."),
-)  # fmt: skip
-NO_FIT = Fault(
-    "loss-no-fit", "suspicious", (4, 26, 27, 44),
-    ("记录的 {scalar} 是 {found:.6g}，由各列算得 {expected:.6g}，已知的平均方式都对不上。",
-     "The logged {scalar} is {found:.6g}, but the columns give {expected:.6g}; no known way of averaging explains it."),
-    "pg_loss = agg(ℓ, m, loss_agg_mode)",
-    ("掩码、裁剪范围或 new_log_probs 不是损失所用的那一份。",
-     "The mask, the clip range or new_log_probs are not those of the loss."),
-    ("存下损失函数收到的张量本身再比。", "Dump the very tensors that the loss receives."),
-)  # fmt: skip
-AGGREGATION = Fault(
-    "loss-aggregation", "convention", (),
-    ("{scalar} 的平均方式：{way_zh}。", "{scalar} is aggregated as {way_en}."),
-    "pg_loss = agg(ℓ, m, loss_agg_mode)",
-)  # fmt: skip
-VALUE_CLIP = Fault(
-    "value-clip-idle", "bug", (45,),
-    ("vf_loss 没有按 max(未裁剪, 裁剪) 计算（实为{way_zh}），价值裁剪不起作用。",
-     "vf_loss is not the larger of the plain and the clipped square (it is {way_en}): the value clip does not work."),
-    "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)",
-    ("裁剪后的值没有进入损失，或 max 写成了 min。", "The clipped value does not reach the loss, or max became min."),
-    ("取两者中较大的平方误差。", "Take the larger of the two squares."),
+OTHER_MODE = Fault.written("loss-other-mode", "suspicious", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+NO_FIT = Fault.written("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+AGGREGATION = Fault.written("loss-aggregation", "convention", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+VALUE_CLIP = Fault.written(
+    "value-clip-idle", "bug", (45,), "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)",
     "https://github.com/RLinf/RLinf/issues/1529",
 )  # fmt: skip
-VALUE_MASK = Fault(
-    "value-mask-shift",
-    "bug",
-    (19,),
-    ("critic 的掩码与 values 错开一位：{way_zh}。", "The critic's mask is one slot off its values: {way_en}."),
-    "vf_loss = mean over m_t of (V_t − R_t)²",
-    (
-        "掩码的切片比 values 的切片靠左或靠右一位，例如 attention_mask[:, −T−1:−1]。",
-        "The mask is sliced one slot beside the values, such as attention_mask[:, −T−1:−1].",
-    ),
-    ("用 response_mask 本身作 critic 的掩码。", "Use the response mask itself for the critic."),
+VALUE_MASK = Fault.written(
+    "value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²",
     "https://github.com/verl-project/verl/issues/1758",
-)
-KL_LOSS_SIGN = Fault(
-    "kl-loss-sign", "bug", (23,),
-    ("损失里的 KL 符号反了：{way_zh}，训练会远离参考模型。",
-     "The KL in the loss has the wrong sign: {way_en}; training moves away from the reference."),
-    "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)",
-    ("写成了 ref − new，或在总损失里减去了 KL 项。", "It is ref − new, or the total subtracts it."),
-    ("KL 用 new − ref，并加到损失上。", "Take new − ref and add it to the loss."),
+)  # fmt: skip
+KL_LOSS_SIGN = Fault.written(
+    "kl-loss-sign", "bug", (23,), "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)",
     "https://github.com/qiancheng0/ToolRL/issues/52",
 )  # fmt: skip
 _FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
@@ -363,14 +300,13 @@ def _either(found: list[Way]) -> dict[str, str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check(
-        "K12 policy loss", ("策略损失的平均方式", "how the policy loss is averaged"),
-        ("pg_loss", "new_log_probs", "old_log_probs", "advantages"), policy_loss,
+    Check.written(
+        "K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", "advantages"), policy_loss,
     ),
-    Check(
-        "K12 value loss", ("价值损失", "the value loss"), ("vf_loss", "new_values", "values", "returns"), value_loss
+    Check.written(
+        "K12 value loss", ("vf_loss", "new_values", "values", "returns"), value_loss
     ),
-    Check("K12 value mask", ("critic 的掩码", "the critic's mask"), ("value_mask",), value_mask),
-    Check("K12 KL loss", ("损失里的 KL", "the KL in the loss"), ("kl_loss",), kl_loss),
+    Check.written("K12 value mask", ("value_mask",), value_mask),
+    Check.written("K12 KL loss", ("kl_loss",), kl_loss),
     *logged.CHECKS,
 )  # fmt: skip

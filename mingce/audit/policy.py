@@ -1,8 +1,8 @@
-"""K10 and K11: were the tokens drawn from the policy that the trainer believes, and are its log-probs those of these tokens?
+"""K10 and K11: were the tokens drawn from the policy the trainer believes, and are its log-probs theirs?
 
 The order of the questions gives each bug one name: do the two columns speak of the same tokens; does the gap follow the
-padding; is the sampler truncated; is the stored sampler the true one; does one temperature explain the gap; and only then:
-it is another proper policy, which stale weights, dropout and engine numerics look like alike.
+padding; is the sampler truncated; is the stored sampler the true one; does one temperature explain the gap; and only
+then: it is another proper policy, which stale weights, dropout and engine numerics look like alike.
 """
 
 from __future__ import annotations
@@ -25,143 +25,51 @@ CARRIERS = 30  # numbers that must carry the variance before a correlation says 
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SHIFTED = Fault(
-    "shifted-log-probs", "bug", (18,),
-    ("{column} 错开了 {shift:+d} 个 token：按原样与 {other} 的相关是 {before:.2f}，移位后是 {after:.2f}。",
-     "{column} is off by {shift:+d} token(s): its correlation with {other} is {before:.2f} as stored and {after:.2f} when "
-     "moved."),
-    "log π_old(a_t) and log q(a_t) are about the same token",
-    ("第 t 个位置的 logits 预测的是第 t+1 个 token，取的时候没有错开（或错开了两次）。",
-     "The logits at position t predict token t + 1; they were gathered without that step, or with it twice."),
-    ("用 logits[:, :-1] 配 ids[:, 1:]，切片一次、只切一次。", "Gather ids[:, 1:] from logits[:, :-1], and slice exactly once."),
+SHIFTED = Fault.written(
+    "shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q(a_t) are about the same token",
     "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-REORDERED = Fault(
-    "reordered-log-probs", "bug", (40,),
-    ("{column} 的次序乱了：{what_zh}，按原样相关 {before:.2f}，还原后 {after:.2f}。",
-     "{column} is out of order: {what}; correlation {before:.2f} as stored, {after:.2f} when put back."),
-    "log π_old(a_t) and log q(a_t) are about the same token",
-    ("上下文并行的 zigzag 切块没有还原，或打包后拆回时次序不对。",
-     "Context-parallel zigzag blocks were not put back, or packed rows were unpacked in another order."),
-    ("收集之后按切分时的同一个排列求逆。", "After gathering, apply the inverse of the very permutation used to split."),
+REORDERED = Fault.written(
+    "reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token",
     "https://github.com/modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-DRIFTED = Fault(
-    "drifting-log-probs", "bug", (12,),
-    ("{count} 行的对数概率从某个 token 起不再对应（最早第 {row} 行第 {token} 个）：之前一致，之后相关只有 {after:.2f}。",
-     "In {count} rows the log-probs stop belonging together from some token on (first row {row}, token {token}): in line "
-     "before it, correlation {after:.2f} behind it."),
-    "log π_old(a_t) and log q(a_t) are about the same token",
-    ("回答解码后重新分词，从第一个不同的 token 起 id 与对数概率错位。",
-     "The response was decoded and tokenised again; from the first token that differs, ids and log-probs are out of line."),
-    ("训练直接用引擎返回的 id；把它们也存进转储（rollout_ids）就能确证。",
-     "Train on the ids the engine returned; dump them too (rollout_ids) to be certain."),
+DRIFTED = Fault.written(
+    "drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token",
     "https://github.com/huggingface/trl/issues/5224",
 )  # fmt: skip
-UNRELATED = Fault(
-    "unrelated-log-probs", "bug", (6, 12, 18, 40),
-    ("{column} 与 {other} 说的不是同样的 token：相关只有 {before:.2f}，移位、换块、换行都还原不了。",
-     "{column} and {other} are not about the same tokens: correlation {before:.2f}, and no shift, block order or row order "
-     "restores it."),
-    "log π_old(a_t) and log q(a_t) are about the same token",
-    ("取错了 token（例如用第 t 个 logits 配第 t 个 token）、重新分词，或引擎里的权重坏了。",
-     "Another token was gathered (token t from the logits at t), the text was retokenised, or the engine's weights are corrupt."),
-    ("拿一行用模型重算一遍，逐个 token 对照。", "Replay one row with the model and compare token by token."),
+UNRELATED = Fault.written(
+    "unrelated-log-probs", "bug", (6, 12, 18, 40), "log π_old(a_t) and log q(a_t) are about the same token",
     "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-PADDED = Fault(
-    "gap-grows-with-padding", "suspicious", (13,),
-    ("|log π_old − log q| 随左填充增长：填充少的行平均 {small:.3f}，多的行 {large:.3f}（相关 {r:.2f}，z = {z:.1f}）。",
-     "|log π_old − log q| grows with the left padding: {small:.3f} on rows with little of it, {large:.3f} on rows with much "
-     "(correlation {r:.2f}, z = {z:.1f})."),
-    "log π_old(a_t) does not depend on padding",
-    ("前向没有传 position_ids 或 attention_mask，填充改变了真实 token 的位置。",
-     "The forward pass got no position_ids or no attention mask, so padding moves the real tokens."),
-    ("由 attention_mask 求 position_ids 并传入；或用右填充、去填充。",
-     "Pass position_ids made from the attention mask, or pad on the right, or not at all."),
+PADDED = Fault.written(
+    "gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding",
     "https://github.com/OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-TRUNCATED = Fault(
-    "truncated-sampling", "bug", (14,),
-    ("采样用了 top-p/top-k/min-p，训练端却按整个词表算：E[exp(d)] = {ratio:.4f} < 1（z = {z:.1f}），d 只往一边偏。",
-     "Tokens were sampled with top-p, top-k or min-p while the trainer scores over the whole vocabulary: E[exp(d)] = "
-     "{ratio:.4f} < 1 (z = {z:.1f}), and d leans one way."),
-    "E[exp(log π_old − log q)] = 1",
-    ("引擎返回的是截断并重新归一化之后的对数概率。", "The engine returns log-probs renormalised over the kept tokens."),
-    ("训练时关掉截断（top_p = 1，top_k 不限），或在训练端用同样的集合。",
-     "Train without truncation (top_p = 1, no top_k), or score over the same kept set."),
+TRUNCATED = Fault.written(
+    "truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1",
     "https://github.com/huggingface/trl/issues/6789",
 )  # fmt: skip
-NOT_SAMPLED_FROM = Fault(
-    "rollout-log-probs-raw", "bug", (2,),
-    ("rollout_log_probs 不是抽样时的分布：E[exp(d)] = {ratio:.4f} > 1（z = {z:.1f}），E[log q − log π_old] = {reverse:.4f} < 0。",
-     "rollout_log_probs are not of the distribution that was drawn from: E[exp(d)] = {ratio:.4f} > 1 (z = {z:.1f}) and "
-     "E[log q − log π_old] = {reverse:.4f} < 0."),
-    "E[exp(log π_old − log q)] = 1",
-    ("引擎返回的是温度和截断之前的原始对数概率，训练端却按采样温度计算。",
-     "The engine returns raw log-probs, before temperature and truncation, while the trainer scores at the sampling temperature."),
-    ("让引擎返回处理之后的对数概率（vLLM：processed_logprobs）。", "Have the engine return processed log-probs (vLLM: processed_logprobs)."),
+NOT_SAMPLED_FROM = Fault.written(
+    "rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1",
     "https://github.com/huggingface/trl/issues/4159",
 )  # fmt: skip
-TEMPERATURE = Fault(
-    "trainer-temperature", "bug", (2,),
-    ("训练端的温度与采样不同：d 的 {r2:.0%} 由一个温度解释{surprise_zh}。",
-     "The trainer scores at another temperature than the sampler: one temperature explains {r2:.0%} of d{surprise}."),
-    "E[−log π_old] = E[H]",
-    ("重算对数概率时 logits 没有除以采样温度。", "Log-probs are recomputed without dividing the logits by the sampling temperature."),
-    ("重算对数概率与熵时用同一个温度。", "Use the sampling temperature when log-probs and entropy are recomputed."),
+TEMPERATURE = Fault.written(
+    "trainer-temperature", "bug", (2,), "E[−log π_old] = E[H]",
     "https://github.com/huggingface/trl/issues/4159",
 )  # fmt: skip
-OFF_POLICY = Fault(
-    "surprise-is-not-entropy", "suspicious", (2, 14),
-    ("token 不是从训练端以为的分布里抽的：E[−log π_old] − E[H] = {mean:+.4f}（z = {z:.1f}），{side_zh}。",
-     "The tokens were not drawn from the distribution the trainer believes: E[−log π_old] − E[H] = {mean:+.4f} (z = {z:.1f}), "
-     "{side}."),
-    "E[−log π_old] = E[H]",
-    ("采样用了温度或截断，而对数概率（和熵）按温度 1、整个词表计算；也可能只有熵是用未缩放的 logits 算的。",
-     "Sampling used a temperature or truncation while log-probs and entropy are those of temperature 1 over the whole "
-     "vocabulary; or only the entropy comes from unscaled logits."),
-    ("采样参数与重算时的参数放在同一处；对数概率和熵用同一份 logits。",
-     "Keep sampling and scoring parameters in one place, and take log-probs and entropy from the same logits."),
+OFF_POLICY = Fault.written(
+    "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]",
     "https://github.com/OpenRLHF/OpenRLHF/pull/853",
 )  # fmt: skip
-OTHER_POLICY = Fault(
-    "other-policy", "suspicious", (5, 6, 41),
-    ("采样的策略与训练端的不是同一个：平均 |d| = {size:.3f}，p95 {p95:.3f}，最大 {largest:.2f}，{outside:.1%} 的比值在 [0.9, 1.1] 之外，"
-     "E[exp(d)] = {ratio:.3f}。",
-     "The sampler's policy is not the trainer's: mean |d| = {size:.3f}, p95 {p95:.3f}, largest {largest:.2f}, {outside:.1%} of the "
-     "ratios outside [0.9, 1.1], E[exp(d)] = {ratio:.3f}."),
-    "log π_old(a_t) ≈ log q(a_t)",
-    ("引擎里的权重过期、打分时开着 dropout，或引擎数值（精度、MoE 路由）不同；一份转储分不清这三者。",
-     "Stale weights in the engine, dropout on while scoring, or other numerics (precision, MoE routing); one dump cannot tell "
-     "these apart."),
-    ("看相邻两步的 |d| 是否跳变；打分时用 eval()；记录每个 token 的权重版本；或对照模型重算。",
-     "Compare |d| between steps, score in eval(), record the weight version of every token, or replay with the model."),
+OTHER_POLICY = Fault.written(
+    "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)",
     "https://github.com/huggingface/trl/issues/5312",
 )  # fmt: skip
-NOISE = Fault(
-    "engine-noise", "note", (5,),
-    ("采样引擎与训练端的对数概率略有出入：平均 |d| = {size:.4f}，p95 {p95:.4f}，最大 {largest:.3f}，{outside:.2%} 的比值在 [0.9, 1.1] 之外。",
-     "Engine and trainer differ a little: mean |d| = {size:.4f}, p95 {p95:.4f}, largest {largest:.3f}, {outside:.2%} of the ratios "
-     "outside [0.9, 1.1]."),
-    "log π_old(a_t) ≈ log q(a_t)",
-    ("精度、内核或批形状不同。", "Other precision, kernels or batch shapes."),
-    ("一般可以接受；若它随步数增长，再查权重同步。", "Usually acceptable; look at the weight sync if it grows over steps."),
+NOISE = Fault.written(
+    "engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)",
     "https://github.com/verl-project/verl/pull/2953",
 )  # fmt: skip
-IDLE = Fault(
-    "idle-clip", "bug", (20,),
-    ("裁剪形同虚设：比值处处为 1，而采样策略与 π_old 的平均差是 {size:.3f}，比值的分母不是行为策略。",
-     "The clip is idle: the ratio is 1 everywhere while the sampler is {size:.3f} nats from π_old on average, so the ratio's "
-     "denominator is not the policy that acted."),
-    "ρ_t = π(a_t) / q(a_t)",
-    ("数据是旧权重采的，old_log_probs 却用当前权重重算，且没有重要性权重。",
-     "The data were sampled by older weights, old_log_probs were recomputed with the current ones, and no importance weight "
-     "corrects for it."),
-    ("用采样时的对数概率做分母，或加上 π_old/q 的（截断）权重。",
-     "Use the sampler's log-probs in the denominator, or weight by a truncated π_old/q."),
-    "https://github.com/radixark/miles/pull/1829",
-)  # fmt: skip
+IDLE = Fault.written("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)", "https://github.com/radixark/miles/pull/1829")
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -265,7 +173,7 @@ def _temperature(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
 
 
 def _line(e: Evidence, use: Bools) -> float:
-    """How much of d is a line in log p, p and H: nearly all of it under one temperature, nothing between two policies."""
+    """How much of d is a line in log p, p and H: nearly all under one temperature, nothing between two policies."""
     few = _some(use)
     p = e["old_log_probs"][few]
     third = e["entropy"][few] if _has_entropy(e, use) else p * p
@@ -274,7 +182,8 @@ def _line(e: Evidence, use: Bools) -> float:
 
 def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
     values = {
-        "size": seen.size, "p95": seen.p95, "largest": seen.largest, "outside": seen.outside, "ratio": 1 + seen.ratio.mean,
+        "size": seen.size, "p95": seen.p95, "largest": seen.largest, "outside": seen.outside,
+        "ratio": 1 + seen.ratio.mean,
     }  # fmt: skip
     if seen.size < LOUD and seen.outside < TAIL:
         return Finding(NOISE, "rollout_log_probs", values, _farthest(e, use))
@@ -402,9 +311,8 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("K10 rollout", ("采样端与训练端的对数概率", "log-probs of sampler and trainer"),
-          ("old_log_probs", "rollout_log_probs"), rollout),
-    Check("K11 entropy", ("惊讶度的均值等于熵的均值", "mean surprise equals mean entropy"), ("old_log_probs", "entropy"), entropy),
+    Check.written("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
+    Check.written("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,
     precision.VALUES,  # last: columns out of line bring fill values inside the mask
 )  # fmt: skip

@@ -23,94 +23,37 @@ VARIED = 32  # so many different numbers must sit on the half-precision grid bef
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-BEHIND_MASK = Fault(
-    "nonfinite-behind-mask", "bug", (38,),
-    ("掩码之外有 NaN 或 inf（{columns}，{count} 处）：乘掩码去不掉它，NaN × 0 仍是 NaN。",
-     "NaN or inf stands behind the mask ({columns}, {count} slots): multiplying by the mask keeps it, NaN × 0 is NaN."),
-    "every stored number is finite, where m_t = 0 as well",
-    ("填充位置上算了 log 0 或除以 0，之后用乘法去掩。", "log 0 or a division by 0 on padding, masked later by multiplication."),
-    ("用 where(mask, x, 0)，不要用 x × mask。", "Use where(mask, x, 0), not x × mask."),
+BEHIND_MASK = Fault.written(
+    "nonfinite-behind-mask", "bug", (38,), "every stored number is finite, where m_t = 0 as well",
     "https://github.com/verl-project/verl/pull/2377",
 )  # fmt: skip
-NOT_FINITE = Fault(
-    "nonfinite", "bug", (),
-    ("{column} 在被选的 token 上有 NaN 或 inf（{count} 处）。", "{column} is NaN or inf on chosen tokens ({count} of them)."),
-    "every stored number is finite where m_t = 1",
-    ("训练端的截断采样把已抽到的 token 判为概率 0，或前向溢出。",
-     "The trainer's own truncation gives a drawn token probability 0, or the forward pass overflowed."),
-    ("查第一个不是有限数的 token；它之后的列都受它影响。", "Look at the first such token; every later column inherits it."),
+NOT_FINITE = Fault.written(
+    "nonfinite", "bug", (), "every stored number is finite where m_t = 1",
     "https://github.com/huggingface/trl/issues/6789",
 )  # fmt: skip
-DEGENERATE = Fault(
-    "degenerate-whitening", "bug", (31,),
-    ("优势不是有限数（{count} 个 token），而它的输入都是：{why_zh}。",
-     "Advantages are not finite on {count} tokens although their inputs are: {why}."),
-    "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined",
-    ("只有一个 token 或一个样本时，Bessel 修正的方差是 0/0。", "With one token or one sample the Bessel-corrected variance is 0/0."),
-    ("样本少于两个时让优势为 0（或跳过白化），并把 ε 放在根号里。",
-     "With fewer than two samples set advantages to 0 or skip whitening, and keep ε inside the root."),
+DEGENERATE = Fault.written(
+    "degenerate-whitening", "bug", (31,), "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined",
     "https://github.com/huggingface/trl/pull/5773",
 )  # fmt: skip
-FILLED = Fault(
-    "fill-value-as-log-prob", "bug", (28,),
-    ("{column} 在 {count} 个被选的 token 上是占位值 {value:g}，不是对数概率。",
-     "{column} holds the fill value {value:g} on {count} chosen tokens; that is no log-probability."),
-    "log-probs of chosen tokens come from a model",
-    ("填充用的占位值落到了掩码之内：掩码与对数概率错位，或缺失的部分被补上。",
-     "A pad fill reached inside the mask: mask and log-probs are out of line, or missing entries were filled up."),
-    ("让缺失的行报错而不是补值；掩码与对数概率用同一次切片。",
-     "Fail on missing entries instead of filling them; slice mask and log-probs together."),
+FILLED = Fault.written(
+    "fill-value-as-log-prob", "bug", (28,), "log-probs of chosen tokens come from a model",
     "https://github.com/huggingface/trl/issues/2496",
 )  # fmt: skip
-FILLED_TAIL = Fault(
-    "log-probs-end-early", "bug", (12, 28),
-    ("{column} 比回答短：{rows} 行的末尾补成了 0（{count} 个被选的 token）。",
-     "{column} is shorter than the response: {rows} rows end in zeros ({count} chosen tokens)."),
-    "one log-prob a chosen token",
-    ("回答重新分词后变长了，引擎给的对数概率不够，末尾补 0。",
-     "The response grew when it was tokenised again, and the engine's log-probs were padded with 0."),
-    ("训练直接用引擎返回的 id，长度不等时报错。", "Train on the ids the engine returned and fail when the lengths differ."),
+FILLED_TAIL = Fault.written(
+    "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token",
     "https://github.com/rllm-org/rllm/issues/816",
 )  # fmt: skip
-NEVER_FILLED = Fault(
-    "column-all-zero", "note", (),
-    ("{column} 在被选的 token 上全是 0，多半没有填。", "{column} is 0 on every chosen token; it was probably never filled."),
-    "",
-)  # fmt: skip
-PAD_FILL = Fault(
-    "pad-fill-value", "convention", (28,),
-    ("{column} 在填充位置上统一是 {value:g}（TRL 与 torchtune 用 +1）。",
-     "{column} is {value:g} on all padding (TRL and torchtune use +1)."),
-    "",
-    ("平均、求和或取指数时若忘了掩码，这个值会混进去。", "It gets into every mean, sum or exponential that forgets the mask."),
-    link="https://github.com/huggingface/trl/issues/2496",
-)  # fmt: skip
-POSITIVE = Fault(
-    "positive-log-prob", "bug", (21,),
-    ("{column} 大于 0（最大 {largest:.3g}），概率超过了 1。", "{column} exceeds 0 (up to {largest:.3g}), a probability above 1."),
-    "log π(a_t) ≤ 0",
-    ("log-softmax 在半精度里算。", "The log-softmax ran in half precision."),
-    ("logits 先转 float32 再做 log-softmax。", "Cast logits to float32 before the log-softmax."),
+NEVER_FILLED = Fault.written("column-all-zero", "note", ())
+PAD_FILL = Fault.written("pad-fill-value", "convention", (28,), link="https://github.com/huggingface/trl/issues/2496")
+POSITIVE = Fault.written(
+    "positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0",
     "https://github.com/AI-Hypercomputer/maxtext/pull/5231",
 )  # fmt: skip
-HALF = Fault(
-    "half-precision-log-probs", "bug", (21,),
-    ("{columns} 的数全落在 {kind} 的格点上，而别的列不是：对数概率是半精度算的。",
-     "{columns} sit on the {kind} grid while other columns do not: log-probs were computed in half precision."),
-    "log π(a_t) in float32",
-    ("lm_head 或 log-softmax 在 {kind} 里算，几个百分点的比值误差由此而来。",
-     "The lm_head or the log-softmax ran in {kind}; ratios are off by per cents."),
-    ("logits 先转 float32 再做 log-softmax。", "Cast logits to float32 before the log-softmax."),
+HALF = Fault.written(
+    "half-precision-log-probs", "bug", (21,), "log π(a_t) in float32",
     "https://github.com/OpenRLHF/OpenRLHF/pull/634",
 )  # fmt: skip
-ROUNDED_DUMP = Fault(
-    "rounded-dump", "note", (21,),
-    ("整份转储都是 {kind} 精度：分不清对数概率是算得粗还是存得粗，恒等式只核到约三位。",
-     "The whole dump is rounded to {kind}: whether log-probs were computed or only stored so cannot be told, and identities "
-     "are judged to about three digits."),
-    "",
-    change=("转储用 float32。", "Write dumps in float32."),
-)  # fmt: skip
+ROUNDED_DUMP = Fault.written("rounded-dump", "note", (21,))
 
 # ── not finite ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -289,8 +232,8 @@ def _kind(e: Evidence, name: str) -> str | None:
     return "float16" if not bits & np.uint32(0x1FFF) else "float32"
 
 
-VALUES = Check("K9 log-probs", ("对数概率的取值", "values of log-probs"), ("|".join(LOG_PROBS),), log_probs)
+VALUES = Check.written("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
 CHECKS: tuple[Check, ...] = (
-    Check("K9 finite", ("NaN 与 inf", "NaN and inf"), (), finite),
-    Check("K9 half precision", ("16 位精度", "16-bit precision"), ("|".join(LOG_PROBS),), half_precision),
+    Check.written("K9 finite", (), finite),
+    Check.written("K9 half precision", ("|".join(LOG_PROBS),), half_precision),
 )

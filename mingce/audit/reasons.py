@@ -1,4 +1,4 @@
-"""Why a column of two dumps differs: each reason is a relation between the numbers that holds on (nearly) all tokens."""
+"""Why a column of two dumps differs: each reason is a relation of the numbers that holds on (nearly) all tokens."""
 
 from __future__ import annotations
 

@@ -23,114 +23,51 @@ FINE = 1e-3  # nats, mean: two float32 passes of one model are nearer than this
 BETTER = 0.3  # another way of scoring must leave this share of the gap or less
 LEAST_TOKENS = 16
 GRID = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5)
-_CHECKPOINT = ("给出该步的 checkpoint 再比；关闭 dropout，用 float32 算 log-softmax。",
-               "Compare with that step's checkpoint; turn dropout off, and take the log-softmax in float32.")  # fmt: skip
 
-AGREES = Fault(
-    "replay-agrees", "note", (),
-    ("{column} 与模型重算一致（平均差 {gap:.2g}，{tokens} 个 token）。",
-     "{column} agrees with the model (mean gap {gap:.2g} over {tokens} tokens)."),
-    "column = model(prompt, response)",
-)  # fmt: skip
-PRECISION = Fault(
-    "replay-precision", "note", (5, 21),
-    ("{column} 与模型重算的平均差为 {gap:.2g}，与 16 位前向的误差（{noise:.2g}）相当。",
-     "{column} differs from the model by {gap:.2g} on average, as a 16-bit pass does ({noise:.2g})."),
-    "column = model(prompt, response)",
-    ("前向或 log-softmax 用了 bf16。", "The pass or its log-softmax ran in bf16."),
-    ("至少 lm_head 之后用 float32。", "Use float32 from the output layer on."),
+AGREES = Fault.written("replay-agrees", "note", (), "column = model(prompt, response)")
+PRECISION = Fault.written(
+    "replay-precision", "note", (5, 21), "column = model(prompt, response)",
     "https://github.com/OpenRLHF/OpenRLHF/pull/634",
 )  # fmt: skip
-NO_PRECISION = Fault(
-    "replay-no-16-bit-pass", "note", (),
-    ("这个 CPU 不能计算 bfloat16，因此没有与 16 位前向比较；相差可能只是精度所致。",
-     "This CPU cannot compute bfloat16, so the comparison with a 16-bit pass was skipped; a gap may be one of precision only."),
-    "column = model(prompt, response)",
-)  # fmt: skip
-TEMPERATURE = Fault(
-    "replay-temperature", "bug", (2,),
-    ("{column} 是按温度 {found:g} 算的，而采样温度是 {wanted:g}。",
-     "{column} was computed at temperature {found:g}, but tokens were sampled at {wanted:g}."),
-    "log π = log_softmax(logits / τ) with the τ of sampling",
-    ("重算 log-prob 时没有除以采样温度。", "The recompute does not divide the logits by the sampling temperature."),
-    ("logits 先除以温度再取 log-softmax。", "Divide the logits by the temperature first."),
+NO_PRECISION = Fault.written("replay-no-16-bit-pass", "note", (), "column = model(prompt, response)")
+TEMPERATURE = Fault.written(
+    "replay-temperature", "bug", (2,), "log π = log_softmax(logits / τ) with the τ of sampling",
     "https://github.com/huggingface/trl/issues/4159",
 )  # fmt: skip
-KNOWN_TEMPERATURE = Fault(
-    "replay-temperature-found", "convention", (2,),
-    ("{column} 是按温度 {found:g} 算的。", "{column} was computed at temperature {found:g}."),
-    "log π = log_softmax(logits / τ)",
-    link="https://github.com/huggingface/trl/issues/3169",
+KNOWN_TEMPERATURE = Fault.written(
+    "replay-temperature-found", "convention", (2,), "log π = log_softmax(logits / τ)",
+    "https://github.com/huggingface/trl/issues/3169",
 )  # fmt: skip
-SHIFT = Fault(
-    "replay-shift", "bug", (18,),
-    ("{column} 错位：{way_zh}。", "{column} is misaligned: {way}."),
-    "log π_t = log_softmax(logits_{t−1})[y_t]",
-    ("logits 与标签差了一位，或切片起点错了一位。", "Logits and labels are one apart, or a slice begins one off."),
-    ("用位置 t−1 的 logits 取第 t 个 token。", "Gather token t from the logits of position t−1."),
+SHIFT = Fault.written(
+    "replay-shift", "bug", (18,), "log π_t = log_softmax(logits_{t−1})[y_t]",
     "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-LEFT_PAD = Fault(
-    "replay-left-pad", "bug", (13,),
-    ("{column} 随左填充变化：{way_zh}。", "{column} depends on the left padding: {way}."),
-    "log π(y | x) does not depend on the padding before x",
-    ("左填充的行没有给 position_ids 或 attention_mask。", "Left-padded rows are scored without position_ids or without a mask."),
-    ("position_ids = cumsum(attention_mask) − 1，并传入 attention_mask。",
-     "Pass the attention mask and position_ids = cumsum(attention_mask) − 1."),
+LEFT_PAD = Fault.written(
+    "replay-left-pad", "bug", (13,), "log π(y | x) does not depend on the padding before x",
     "https://github.com/OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-DROPOUT = Fault(
-    "replay-two-passes", "bug", (41,),
-    ("同一权重的两次前向（old 与 new）彼此相差 {between:.2g}，又都与模型重算相差 {gap:.2g} 且互不相关：打分时 dropout 没关。",
-     "Two passes of one policy, old and new, differ by {between:.2g} and each from the model by {gap:.2g}, "
-     "uncorrelated: dropout is on while scoring."),
-    "log π_old = log π_new before the first update",
-    ("打分时模型处于 train 模式。", "The model is in train mode while scoring."),
-    ("打分前 model.eval()，或把 dropout 设为 0。", "Call model.eval() before scoring, or set dropout to 0."),
+DROPOUT = Fault.written(
+    "replay-two-passes", "bug", (41,), "log π_old = log π_new before the first update",
     "https://github.com/huggingface/trl/pull/3234",
 )  # fmt: skip
-ROLLOUT = Fault(
-    "replay-rollout", "suspicious", (5, 6),
-    ("训练端的 log-prob 与模型一致，采样端的却相差 {gap:.2g}：推理引擎的权重或精度不同。",
-     "The trainer's log-probs agree with the model, the sampler's differ by {gap:.2g}: "
-     "the engine has other weights or another precision."),
-    "log π_rollout = log π_old",
-    ("权重没有同步到引擎，或引擎用了量化。", "The engine's weights are older, or quantised."),
-    ("比较两边的权重校验和。", "Compare checksums of both."),
+ROLLOUT = Fault.written(
+    "replay-rollout", "suspicious", (5, 6), "log π_rollout = log π_old",
     "https://github.com/huggingface/trl/issues/5312",
 )  # fmt: skip
-DIFFERS = Fault(
-    "replay-differs", "suspicious", (5, 6, 41),
-    ("{column} 与模型重算平均相差 {gap:.2g}，不是错位、温度、填充或 16 位误差：权重不同，或打分时有随机性。",
-     "{column} differs from the model by {gap:.2g} on average; no shift, temperature, padding or 16-bit noise "
-     "explains it: other weights, or randomness while scoring."),
-    "column = model(prompt, response)",
-    ("给出的不是该步的权重，或打分时 dropout 没关。", "The weights are not those of the step, or dropout was on."),
-    _CHECKPOINT,
+DIFFERS = Fault.written(
+    "replay-differs", "suspicious", (5, 6, 41), "column = model(prompt, response)",
     "https://github.com/huggingface/trl/pull/3234",
 )  # fmt: skip
-REFERENCE = Fault(
-    "replay-reference-is-policy", "bug", (22,),
-    ("ref_log_probs 是策略自己的 log-prob，不是参考模型的。", "ref_log_probs are the policy's own, not the reference's."),
-    "log π_ref = reference(prompt, response)",
-    ("参考模型与策略是同一个对象，或 adapter 没有关闭。", "The reference is the policy object, or its adapter was not turned off."),
-    ("用冻结的独立拷贝。", "Use a frozen copy."),
+REFERENCE = Fault.written(
+    "replay-reference-is-policy", "bug", (22,), "log π_ref = reference(prompt, response)",
     "https://github.com/huggingface/trl/issues/3194",
 )  # fmt: skip
-VALUES_SHIFT = Fault(
-    "replay-values-shift", "bug", (19,),
-    ("values 错了一位：第 t 格是 critic 在第 {slot} 格的值。", "values are one off: slot t holds the critic's value of slot {slot}."),
-    "V_t is read at the token before y_t",
-    ("价值切片的起点差了一位。", "The slice of the values begins one off."),
-    ("用 values[:, prompt − 1 : −1]。", "Slice values[:, prompt − 1 : −1]."),
+VALUES_SHIFT = Fault.written(
+    "replay-values-shift", "bug", (19,), "V_t is read at the token before y_t",
     "https://github.com/verl-project/verl/issues/1758",
 )  # fmt: skip
-VALUES_DIFFER = Fault(
-    "replay-values-differ", "suspicious", (19,),
-    ("values 与 critic 重算平均相差 {gap:.2g}，不是错位。", "values differ from the critic by {gap:.2g} on average, and not by a shift."),
-    "V_t = critic(prompt, y_<t)",
-    ("给出的不是该步的 critic，或取值位置不同。", "The critic is not that of the step, or is read elsewhere."),
-    _CHECKPOINT,
+VALUES_DIFFER = Fault.written(
+    "replay-values-differ", "suspicious", (19,), "V_t = critic(prompt, y_<t)",
     "https://github.com/verl-project/verl/issues/1758",
 )  # fmt: skip
 

@@ -1,6 +1,6 @@
 """K3 and K4: where the score was put, and how the KL penalty was taken off it.
 
-The reward of a token should be r_t = s_t − β·k_t on chosen tokens and s_t elsewhere, with the score of a response on its
+The reward of a token should be r_t = s_t − β·k_t on chosen tokens and s_t elsewhere, with a response's score on its
 last chosen token. Which k and which β are fitted to the numbers; where the score sits is read off them.
 """
 
@@ -18,111 +18,49 @@ from mingce.specs.kl import kl_name
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SCORE_INDEX = Fault(
-    "score-index", "bug", (9,),
-    ("终局得分没有放在最后一个被选 token 上，而是放在{where_zh}。", "The terminal score is not on the last chosen token but {where}."),
-    "s_t ≠ 0 only at t = e, the last slot with m_t = 1",
-    ("下标多算或少算了一位，或用了整行末尾的列号，或用了奖励模型自己的下标。",
-     "An index that is one off, the last column of the padded row, or the reward model's own index."),
-    ("用 response_mask 的最后一个 1 作为下标。", "Index with the last 1 of the response mask."),
+SCORE_INDEX = Fault.written(
+    "score-index", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1",
     "https://github.com/EleutherAI/gpt-neox/pull/1285",
 )  # fmt: skip
-SCORE_AFTER_LAST = Fault(
-    "score-after-last", "convention", (9,),
-    ("得分放在最后一个 token 之后的槽位，价值也保留到那里（TRL 与 torchtune 的约定）。",
-     "The score sits one slot after the last token, and values are kept up to there (the convention of TRL and torchtune)."),
-    "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e",
-    link="https://github.com/huggingface/trl/issues/3750",
+SCORE_AFTER_LAST = Fault.written(
+    "score-after-last", "convention", (9,), "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e",
+    "https://github.com/huggingface/trl/issues/3750",
 )  # fmt: skip
-SCORE_MASKED = Fault(
-    "score-on-masked-token", "bug", (10,),
-    ("得分放在策略没有选的 token 上（{where_zh}），掩码之后它会丢失、衰减或只漏进组均值。",
-     "The score sits on a token the policy did not choose ({where}): past the mask it is lost, decayed, or leaks into the group."),
-    "Σ_t s_t·(1 − m_t) = 0",
-    ("放得分时用 attention mask 找末尾，训练时用的却是 loss mask。",
-     "The score is placed with the attention mask while training uses the loss mask."),
-    ("用训练所用的同一个掩码确定得分的下标。", "Place the score with the same mask that training uses."),
+SCORE_MASKED = Fault.written(
+    "score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0",
     "https://github.com/radixark/miles/pull/1827",
 )  # fmt: skip
-SCORE_EMPTY_ROW = Fault(
-    "score-in-empty-row", "bug", (11,),
-    ("没有任何被选 token 的行也得了分，写在下标 −1（最后一列）。",
-     "A row without any chosen token got a score, written at index −1, the last column."),
-    "Σ_t m_t = 0  ⇒  s_t = 0",
-    ("reward[i, length − 1] 在 length = 0 时写到了最后一列。", "reward[i, length − 1] writes the last column when length is 0."),
-    ("空回答单独处理：不给分，也不进组统计。", "Treat empty responses apart: no score, no part in the group's statistics."),
+SCORE_EMPTY_ROW = Fault.written(
+    "score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0",
     "https://github.com/verl-project/verl/issues/6476",
 )  # fmt: skip
-KL_SIGN = Fault(
-    "kl-sign", "bug", (23,),
-    ("奖励里的 KL 惩罚符号反了：拟合出 β = {beta:.4g}，离参考策略越远奖励越高。",
-     "The KL penalty in the reward has the wrong sign: β fits to {beta:.4g}, so drifting from the reference is paid."),
-    "r_t = s_t − β·k_t with β > 0",
-    ("把惩罚加上而不是减去，或 log-prob 之差的次序写反。", "The penalty is added instead of subtracted, or the difference is taken the wrong way round."),
-    ("改为 r = s − β·(log π_old − log π_ref)。", "Make it r = s − β·(log π_old − log π_ref)."),
+KL_SIGN = Fault.written(
+    "kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0",
     "https://github.com/qiancheng0/ToolRL/issues/52",
 )  # fmt: skip
-KL_ESTIMATOR = Fault(
-    "kl-estimator", "bug", (24,),
-    ("奖励里的 KL 是 {found}，而设定写的是 {wanted}。", "The KL in the reward is {found}, but the setting says {wanted}."),
-    "r_t = s_t − β·k_t with the k of the settings",
-    ("估计量的名字与实现对不上，或上报的与训练用的不是同一个。", "The estimator's name and its code differ, or what is reported is not what is trained on."),
-    ("让设定与实现一致；放进奖励时 k1 的期望梯度才是 KL 的。", "Make setting and code agree; in the reward it is k1 whose gradient is that of the KL."),
+KL_ESTIMATOR = Fault.written(
+    "kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings",
     "https://github.com/NVIDIA-NeMo/RL/pull/2506",
 )  # fmt: skip
-KL_IN_REWARD = Fault(
-    "kl-in-reward", "convention", (),
-    ("奖励里有 KL 惩罚：{found}，β = {beta:.4g}。", "The reward holds a KL penalty: {found}, β = {beta:.4g}."),
-    "r_t = s_t − β·k_t",
-)  # fmt: skip
-REWARDS_WHITENED = Fault(
-    "rewards-whitened", "convention", (),
-    ("奖励在算优势之前已白化，得分与 KL 不再分得开。", "Rewards were whitened before the advantages, so that score and KL can no longer be told apart."),
-    "r_t = (s_t − β·k_t)/σ",
-)  # fmt: skip
-KL_TWICE = Fault(
-    "kl-coefficient", "suspicious", (25,),
-    ("奖励里的 KL 系数是 {beta:.4g}，设定写的是 {wanted:.4g}（{ratio:.3g} 倍）。",
-     "The KL coefficient in the reward is {beta:.4g} where the settings say {wanted:.4g} ({ratio:.3g} times)."),
-    "r_t = s_t − β·k_t with the β of the settings",
-    ("惩罚被扣了两次，或自适应控制器改了系数而设定没有更新。", "The penalty is taken twice, or an adaptive controller moved the coefficient."),
-    ("查清 KL 在哪里进入：奖励、损失，还是两处都有。", "Find out where the KL enters: reward, loss, or both."),
+KL_IN_REWARD = Fault.written("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
+REWARDS_WHITENED = Fault.written("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t)/σ")
+KL_TWICE = Fault.written(
+    "kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings",
     "https://github.com/verl-project/verl/issues/211",
 )  # fmt: skip
-KL_ON_PADS = Fault(
-    "kl-on-pads", "bug", (15,),
-    ("KL 惩罚也扣在填充位置上，会漏进回报。", "The KL penalty is also taken on padding, from where it leaks into the returns."),
-    "r_t = s_t where m_t = 0",
-    ("先加 KL 再乘掩码的一步漏掉了。", "The KL is added without the mask."),
-    ("KL 先乘 response_mask 再进奖励。", "Multiply the KL by the response mask before it enters the reward."),
+KL_ON_PADS = Fault.written(
+    "kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0",
     "https://github.com/THUDM/slime/pull/1372",
 )  # fmt: skip
-KL_ON_TOOLS = Fault(
-    "kl-on-tool-tokens", "bug", (3, 15),
-    ("KL 惩罚也扣在工具或环境写入的 token 上，而那不是策略选的。",
-     "The KL penalty is also taken on tool or observation tokens, which the policy did not choose."),
-    "r_t = s_t where m_t = 0",
-    ("KL 用了 attention mask 而不是 response mask。", "The KL uses the attention mask instead of the response mask."),
-    ("KL 乘 response_mask。", "Multiply the KL by the response mask."),
+KL_ON_TOOLS = Fault.written(
+    "kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0",
     "https://github.com/THUDM/slime/issues/1370",
 )  # fmt: skip
-REWARD_MASKED = Fault(
-    "reward-on-masked-token", "bug", (10,),
-    ("没有被选的 token 上有奖励，既不是得分也不是 KL。", "A token that was not chosen holds a reward that is neither score nor KL."),
-    "r_t = s_t where m_t = 0",
-    ("奖励在掩码之外被写入。", "Something writes rewards outside the mask."),
-    ("只在 response_mask 为 1 处写奖励。", "Write rewards only where the response mask is 1."),
+REWARD_MASKED = Fault.written(
+    "reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0",
     "https://github.com/radixark/miles/pull/1827",
 )  # fmt: skip
-REWARD_UNEXPLAINED = Fault(
-    "reward-unexplained", "suspicious", (),
-    ("奖励不是得分减去任何一种 KL 惩罚（最近的是 {found}，残差 {residual:.2g}）。",
-     "The reward is not the score minus any known KL penalty (nearest: {found}, residual {residual:.2g})."),
-    "r_t = s_t − β·k_t",
-    ("还有别的奖励整形（白化、裁剪、长度惩罚），或用了另一对 log-prob。",
-     "Another shaping is at work (whitening, clipping, a length penalty), or another pair of log-probs was used."),
-    ("把整形前的得分与所用的 log-prob 一并存下。", "Store the score before shaping and the log-probs that were used."),
-)  # fmt: skip
+REWARD_UNEXPLAINED = Fault.written("reward-unexplained", "suspicious", (), "r_t = s_t − β·k_t")
 
 # ── K4 how the reward is composed ──────────────────────────────────────────────────────────────────────────────────
 
@@ -304,7 +242,6 @@ def _lives_on_after(e: Evidence, rows: Ints) -> bool:
 
 
 CHECKS = (
-    Check("K4 reward", ("奖励的组成", "how the reward is composed"),
-          ("rewards", "old_log_probs|kl", "ref_log_probs|kl"), composition),
-    Check("K3 score", ("得分的位置", "where the score sits"), ("scores|rewards",), placement),
+    Check.written("K4 reward", ("rewards", "old_log_probs|kl", "ref_log_probs|kl"), composition),
+    Check.written("K3 score", ("scores|rewards",), placement),
 )  # fmt: skip

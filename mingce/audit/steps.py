@@ -18,95 +18,41 @@ from mingce.audit.finding import Fault, Finding, Place, Severity
 GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
 LEAST_GAP = 0.01  # nats, mean |old − rollout|
 
-GAP_JUMP = Fault(
-    "rollout-gap-jump", "suspicious", (6,),
-    ("采样端与训练端 log-prob 之差从第 {step} 步起由 {before:.4g} 跳到 {after:.4g}，之后没有回来：权重同步可能失败。",
-     "The gap between sampler and trainer jumps at step {step} from {before:.4g} to {after:.4g} and stays: "
-     "the weight sync may have failed."),
-    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
-    ("权重没有推到推理引擎，或以错误的布局载入，或版本号在失败后仍增加。",
-     "Weights were not sent to the engine, were loaded in a wrong layout, or a version was counted after a failure."),
-    ("在第 {step} 步前后核对引擎与训练端的权重校验和。", "Compare checksums of engine and trainer around step {step}."),
+GAP_JUMP = Fault.written(
+    "rollout-gap-jump", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
     "https://github.com/huggingface/trl/issues/5312",
 )  # fmt: skip
-GAP_TREND = Fault(
-    "rollout-gap-trend", "suspicious", (6,),
-    ("采样端与训练端 log-prob 之差逐步增大：{before:.4g} → {after:.4g}，采样权重可能没有跟上。",
-     "The gap between sampler and trainer grows step by step, {before:.4g} → {after:.4g}: "
-     "the sampling weights may have stopped following."),
-    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
-    ("推理引擎仍用旧权重，训练端越走越远。", "The engine samples with old weights while the trainer moves on."),
-    ("检查每一步的权重同步，并在 dump 里记录 weight_versions。",
-     "Check the weight sync of each step, and dump weight_versions."),
+GAP_TREND = Fault.written(
+    "rollout-gap-trend", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
     "https://github.com/huggingface/trl/issues/5312",
 )  # fmt: skip
-WEIGHTS_STUCK = Fault(
-    "rollout-weights-stuck", "bug", (6,),
-    ("采样权重的版本停在 {version}，而训练端已从 {first} 到 {last}。",
-     "The sampling weights stay at version {version} while the learner went from {first} to {last}."),
-    "version of the sampler follows the learner's",
-    ("权重同步被跳过或失败。", "The weight sync is skipped or fails."),
-    ("修好同步，或把旧策略当作行为策略来修正。", "Mend the sync, or correct for the older policy as the behaviour policy."),
+WEIGHTS_STUCK = Fault.written(
+    "rollout-weights-stuck", "bug", (6,), "version of the sampler follows the learner's",
     "https://github.com/NovaSky-AI/SkyRL/issues/1680",
 )  # fmt: skip
-IDLE_CLIP = Fault(
-    "idle-clip-growth", "suspicious", (20,),
-    ("比值每一步都是 1，而旧策略与采样策略的差距从 {before:.4g} 增到 {after:.4g}：裁剪的分母不是行为策略。",
-     "The ratio is 1 at every step while old and sampling policy part from {before:.4g} to {after:.4g}: "
-     "the clip's denominator is not the behaviour policy."),
-    "ρ = π_new / π_behaviour",
-    ("异步训练中 old_log_probs 用当前模型重算，比值恒为 1。",
-     "With asynchronous rollouts old_log_probs are recomputed with the current model, so the ratio is always 1."),
-    ("用采样时的 log-prob 作分母，或乘重要性权重。", "Divide by the sampling log-probs, or weight by their ratio."),
+IDLE_CLIP = Fault.written(
+    "idle-clip-growth", "suspicious", (20,), "ρ = π_new / π_behaviour",
     "https://github.com/radixark/miles/pull/1829",
 )  # fmt: skip
-REF_ALIAS = Fault(
-    "reference-follows-policy", "suspicious", (22,),
-    ("参考模型的 log-prob 在每一步都等于策略的，而策略在动（每步约 {moved:.4g}）：参考模型与策略是同一个，或被同步更新。",
-     "The reference's log-probs equal the policy's at every step although the policy moves (about {moved:.4g} a step): "
-     "the reference is the policy itself, or is updated with it."),
-    "log π_old − log π_ref ≠ 0 once the policy has moved",
-    ("参考模型与策略共用参数，或每步被覆盖。", "The reference shares the policy's parameters, or is overwritten at every step."),
-    ("加载后冻结一份独立拷贝；用 LoRA 时计算前关闭 adapter。",
-     "Freeze a copy of its own after loading; with LoRA turn the adapter off before scoring."),
+REF_ALIAS = Fault.written(
+    "reference-follows-policy", "suspicious", (22,), "log π_old − log π_ref ≠ 0 once the policy has moved",
     "https://github.com/huggingface/trl/issues/3194",
 )  # fmt: skip
-ADAPTIVE_KL = Fault(
-    "adaptive-kl", "bug", (43,),
-    ("自适应 KL 系数的更新对不上 KL 与步数：实际用的是{way_zh}。",
-     "The adaptive KL coefficient is not moved by this KL and count: it used {way}."),
-    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
-    ("控制器收到的是含填充的 KL，或把 n 数成了步数或 token 数。",
-     "The controller is given a KL over padding, or n counts steps or tokens."),
-    ("传入只算被选 token 的 KL，n 用本步的回答数。", "Give it the KL over chosen tokens, and the rollouts of the step as n."),
+ADAPTIVE_KL = Fault.written(
+    "adaptive-kl", "bug", (43,), "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
     "https://github.com/CarperAI/trlx/pull/361",
 )  # fmt: skip
-ADAPTIVE_KL_UNKNOWN = Fault(
+ADAPTIVE_KL_UNKNOWN = Fault.written(
     "adaptive-kl-no-fit", "suspicious", (43,),
-    ("自适应 KL 系数从 {before:.6g} 变为 {after:.6g}，按 dump 里的 KL 应为 {expected:.6g}。",
-     "The adaptive KL coefficient went from {before:.6g} to {after:.6g}; the dumped KL asks for {expected:.6g}."),
     "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
-    ("控制器收到的 KL 不是 dump 里的 KL。", "The controller is given another KL than the dumped one."),
-    ("把传给控制器的 KL 与 n 一并记录。", "Log the KL and n that the controller receives."),
     "https://github.com/CarperAI/trlx/pull/361",
 )  # fmt: skip
-STUCK_BATCH = Fault(
-    "stuck-batch", "suspicious", (48,),
-    ("第 {first} 到第 {last} 步用的是同一批提示，而数据里还有别的提示。",
-     "Steps {first} to {last} have the same prompts although there are others in the data."),
-    "prompts of step k ≠ prompts of step k+1",
-    ("数据迭代器没有前进，或失败重试时重复了同一批。", "The data iterator does not advance, or a retry repeats a batch."),
-    ("检查 dataloader 的位置是否随步前进并存进 checkpoint。",
-     "See that the loader's position advances and is kept in checkpoints."),
+STUCK_BATCH = Fault.written(
+    "stuck-batch", "suspicious", (48,), "prompts of step k ≠ prompts of step k+1",
     "https://github.com/google/tunix/issues/2288",
 )  # fmt: skip
-RESTARTED = Fault(
-    "data-restarted", "suspicious", (48,),
-    ("从第 {step} 步起，数据顺序又从头开始（重复了 {count} 批），而数据集并没有用完。",
-     "From step {step} the data starts again from the top ({count} batches repeat) although it was not used up."),
-    "the order of prompts goes on after a resume",
-    ("恢复训练时没有恢复数据位置或随机种子。", "The loader's position was not restored when the run was resumed."),
-    ("把 dataloader 的位置与随机状态存进 checkpoint。", "Keep the loader's position and random state in checkpoints."),
+RESTARTED = Fault.written(
+    "data-restarted", "suspicious", (48,), "the order of prompts goes on after a resume",
     "https://github.com/PrimeIntellect-ai/prime-rl/pull/3164",
 )  # fmt: skip
 
@@ -150,7 +96,7 @@ class Step:
 
 
 def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
-    """What the steps of one run say together; a dump is let go before the next. Of two dumps of a step the first counts."""
+    """What a run's steps say together; a dump is let go before the next. Of two dumps of a step the first counts."""
     steps: dict[int, Step] = {}
     for place, dump in enumerate(dumps):
         told = dump.step if dump.step is not None else dump.settings.get("step")
@@ -202,7 +148,7 @@ def rollout_gap(run: list[Step]) -> Iterator[Finding]:
 
 
 def _separation(logs: Floats, cut: int) -> float:
-    """How many of their spreads the levels before and after lie apart; a level's own noise is taken as 15 % at least."""
+    """How many spreads the levels before and after lie apart; a level's own noise is taken as 15 % at least."""
     left, right = logs[:cut], logs[cut:]
     spread = np.sqrt((left.var() * len(left) + right.var() * len(right)) / len(logs))
     return float((right.mean() - left.mean()) / max(spread, 0.15))

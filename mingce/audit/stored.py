@@ -1,4 +1,4 @@
-"""Columns that only say again what others say: TD errors, KL, ratio. Stored apart, they must still agree, token by token."""
+"""Columns that only say again what others say: TD errors, KL, ratio. They must agree with them, token by token."""
 
 from __future__ import annotations
 
@@ -11,27 +11,13 @@ from mingce.audit.evidence import Bools, Evidence, Floats, rows_with
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.kl import kl_estimates
 
-_CAUSE = (
-    "这一列取自另一次计算，或写出之后被改过。",
-    "The column comes from another computation, or was changed after it was made.",
-)
-_CHANGE = ("与它所依据的列在同一处写出。", "Write it where the columns it follows from are written.")
-DELTAS = Fault(
-    "td-error-disagrees", "bug", (), ("存下的 TD 误差与奖励和价值不符。", "The stored TD errors do not follow from rewards and values."),
-    "δ_t = r_t + γV(s_{t+1}) − V(s_t)", _CAUSE, _CHANGE,
-)  # fmt: skip
-RATIO = Fault(
-    "ratio-disagrees", "bug", (), ("存下的比值不等于新旧概率之比。", "The stored ratio is not the new probability over the old one."),
-    "ρ_t = exp(log π_new − log π_old)", _CAUSE, _CHANGE,
-)  # fmt: skip
-KL = Fault(
-    "kl-disagrees", "bug", (), ("存下的 KL 与两列 log-prob 不符，不是任何一种估计量。", "The stored KL follows from the log-probs by no known estimator."),
-    "k_t = k(log π_old − log π_ref)", _CAUSE, _CHANGE,
-)  # fmt: skip
+DELTAS = Fault.written("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
+RATIO = Fault.written("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
+KL = Fault.written("kl-disagrees", "bug", (), "k_t = k(log π_old − log π_ref)")
 
 
 def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bools, room: Floats) -> Iterator[Finding]:
-    """The tokens at which a stored column is further than `room` from what it should be; in rounded dumps if many are."""
+    """Tokens at which a stored column is further than `room` from what it should be; in rounded dumps if many are."""
     found = e[name]
     where = where & np.isfinite(expected) & np.isfinite(found)
     off = where & (np.abs(found - expected) > room)
@@ -75,7 +61,7 @@ def kl(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check("K6 td errors", ("存下的 TD 误差", "the stored TD errors"), ("deltas", "rewards", "values"), deltas),
-    Check("K6 kl", ("存下的 KL", "the stored KL"), ("kl", "old_log_probs", "ref_log_probs"), kl),
-    Check("K6 ratio", ("存下的比值", "the stored ratio"), ("ratio", "new_log_probs", "old_log_probs"), ratio),
+    Check.written("K6 td errors", ("deltas", "rewards", "values"), deltas),
+    Check.written("K6 kl", ("kl", "old_log_probs", "ref_log_probs"), kl),
+    Check.written("K6 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio),
 )

@@ -1,4 +1,4 @@
-"""A report in the terminal: the verdict, then each finding with its tokens, then what was recognised and what is lacking."""
+"""A report in the terminal: the verdict, each finding with its tokens, then what was recognised and what is lacking."""
 
 from __future__ import annotations
 

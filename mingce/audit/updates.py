@@ -18,62 +18,28 @@ FEW = 20  # tokens from which a comparison that should be exact says something
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-FIRST_RATIO = Fault(
-    "first-ratio", "bug", (17, 41),
-    ("第一个小批上比值不是 1：|log π − log π_old| 平均 {size:.4f}，最大 {largest:.3f}，{why_zh}。",
-     "The ratio is not 1 on the first mini-batch: |log π − log π_old| is {size:.4f} on average, {largest:.3f} at most; {why}."),
-    "ρ_t = 1 before the first update",
-    ("两次前向不一致：dropout 没关、温度、填充、精度或批形状不同。",
-     "The two forward passes differ: dropout left on, or another temperature, padding, precision or batch shape."),
-    ("两次前向用同一个函数、同一个模式（eval）、同一个温度。", "Use one function, one mode (eval) and one temperature for both passes."),
+FIRST_RATIO = Fault.written(
+    "first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update",
     "https://github.com/CarperAI/trlx/issues/107",
 )  # fmt: skip
-WEIGHT_PAIR = Fault(
-    "importance-weight-pair", "bug", (39,),
-    ("重要性权重用错了一对：{fit:.0%} 的 token 符合 {found}，而不是 exp(log π_old − log q)。",
-     "The importance weight is made of the wrong pair: {fit:.0%} of the tokens fit {found}, not exp(log π_old − log q)."),
-    "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above",
-    ("把更新中的 log π 当成了 log π_old：权重会随更新改变，并与比值重复。",
-     "The log-probs of the policy being updated stand in for π_old: the weight then moves with the update and doubles the ratio."),
-    ("权重只由 old_log_probs 与 rollout_log_probs 求出，并停止梯度。",
-     "Make it of old_log_probs and rollout_log_probs only, without gradient."),
+WEIGHT_PAIR = Fault.written(
+    "importance-weight-pair", "bug", (39,), "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above",
     "https://github.com/THUDM/slime/pull/179",
 )  # fmt: skip
-TWO_CORRECTIONS = Fault(
-    "corrected-twice", "bug", (39,),
-    ("对采样策略修正了两次：比值已经除以 q，又乘了重要性权重。",
-     "The sampler is corrected for twice: the ratio is already over q and is weighted on top."),
-    "ρ_t·w_t = π/π_old · π_old/q",
-    ("比值改为对 rollout_log_probs 求，而权重没有去掉。", "The ratio was moved to rollout_log_probs and the weight was kept."),
-    ("二者取一。", "Keep one of the two."),
+TWO_CORRECTIONS = Fault.written(
+    "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q",
     "https://github.com/PrimeIntellect-ai/verifiers/pull/462",
 )  # fmt: skip
-REFERENCE_FOLLOWS = Fault(
-    "reference-equals-policy", "suspicious", (22,),
-    ("第 {step} 步时参考策略仍与当前策略处处相等，而策略已经在更新：参考模型多半跟着一起变了。",
-     "At step {step} the reference still equals the policy everywhere although the policy moves: it is probably updated along."),
-    "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved",
-    ("参考模型与策略是同一个对象，或每步都被同步。", "The reference is the same object as the policy, or is synced at every step."),
-    ("训练开始时复制一份并冻结。", "Copy it once, when training begins, and freeze it."),
+REFERENCE_FOLLOWS = Fault.written(
+    "reference-equals-policy", "suspicious", (22,), "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved",
     "https://github.com/huggingface/trl/issues/3194",
 )  # fmt: skip
-REFERENCE_OTHER = Fault(
-    "reference-is-another-model", "bug", (22,),
-    ("第 {step} 步还没有更新，参考策略却已与策略相差很远：平均 |log π_old − log π_ref| = {size:.3f}。",
-     "At step {step}, before any update, the reference is far from the policy: mean |log π_old − log π_ref| = {size:.3f}."),
-    "log π_ref(a_t) = log π_old(a_t) at step 0",
-    ("参考用了基座模型而不是 SFT 之后的（例如关掉 adapter 得到的）。",
-     "The reference is the base model instead of the fine-tuned one, e.g. by switching the adapter off."),
-    ("参考模型从策略的初始权重加载。", "Load the reference from the policy's initial weights."),
+REFERENCE_OTHER = Fault.written(
+    "reference-is-another-model", "bug", (22,), "log π_ref(a_t) = log π_old(a_t) at step 0",
     "https://github.com/huggingface/trl/pull/6591",
 )  # fmt: skip
-REFERENCE_SHIFTED = Fault(
-    "reference-out-of-line", "bug", (18, 40),
-    ("ref_log_probs 与 old_log_probs 说的不是同样的 token：相关 {before:.2f}，{what_zh}后 {after:.2f}。",
-     "ref_log_probs and old_log_probs are not about the same tokens: correlation {before:.2f}, {after:.2f} after {what}."),
-    "log π_ref(a_t) and log π_old(a_t) are about the same token",
-    ("两边的切片或并行次序不同。", "The two sides are sliced or gathered differently."),
-    ("两边用同一个取对数概率的函数。", "Take both through one function."),
+REFERENCE_SHIFTED = Fault.written(
+    "reference-out-of-line", "bug", (18, 40), "log π_ref(a_t) and log π_old(a_t) are about the same token",
     "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
 
@@ -214,7 +180,7 @@ def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
 
 
 def weights(e: Evidence) -> Iterator[Finding]:
-    """Which pair of log-probs the importance weight is made of; a cut from above (or below) and a common factor are fine."""
+    """Which log-probs the importance weight is made of; a cut from above (or below) and a common factor are fine."""
     names = ["old_log_probs", "rollout_log_probs"] + ["new_log_probs"] * ("new_log_probs" in e.dump.columns)
     use = comparable(e, *names)
     w = e["importance_weights"]
@@ -299,9 +265,7 @@ def reference(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check("K10 first ratio", ("第一个小批上的比值", "the ratio on the first mini-batch"),
-          ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
-    Check("K10 weights", ("重要性权重由哪一对得来", "what importance weights are made of"),
-          ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
-    Check("K10 reference", ("参考策略", "the reference policy"), ("old_log_probs", "ref_log_probs"), reference),
+    Check.written("K10 first ratio", ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
+    Check.written("K10 weights", ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
+    Check.written("K10 reference", ("old_log_probs", "ref_log_probs"), reference),
 )  # fmt: skip

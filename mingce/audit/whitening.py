@@ -16,61 +16,26 @@ from mingce.audit.finding import Check, Fault, Finding
 
 EPSILON = 1e-8
 
-WRONG_TOKENS = Fault(
-    "whitened-over-other-tokens", "bug", (29,),
-    ("白化的均值与方差取自{over_zh}，而不是被选的 token。", "Whitening took its mean and variance over {over}, not over the chosen tokens."),
-    "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1",
-    ("统计时没有用掩码，或用了 attention mask。", "The statistics use no mask, or the attention mask."),
-    ("用 response mask 求均值与方差。", "Take mean and variance over the response mask."),
+WRONG_TOKENS = Fault.written(
+    "whitened-over-other-tokens", "bug", (29,), "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1",
     "https://github.com/verl-project/verl/pull/1527",
 )  # fmt: skip
-WRONG_SCOPE = Fault(
-    "whitened-in-parts", "bug", (30,),
-    ("每{scope_zh}各自白化（{parts} 份），而不是整批一起。", "Each {scope} was whitened by itself ({parts} parts) instead of the whole batch together."),
-    "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch",
-    ("均值与方差在每个进程、微批或行内各算各的，没有汇总。", "Mean and variance are taken inside each process, micro-batch or row and never shared."),
-    ("在所有进程上汇总个数、和与平方和后再白化。", "Share count, sum and sum of squares over all ranks before whitening."),
+WRONG_SCOPE = Fault.written(
+    "whitened-in-parts", "bug", (30,), "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch",
     "https://github.com/thomfoster/minRLHF/issues/5",
 )  # fmt: skip
-PER_RANK = Fault(
-    "whitened-per-rank", "convention", (30,),
-    ("优势按进程各自白化（TRL PPO 的约定）。", "Advantages are whitened per rank (the convention of TRL's PPO)."),
-    "Â_t = (A_t − μ)/σ with μ, σ of the rank",
-)  # fmt: skip
-MEAN_BACK = Fault(
-    "mean-added-back", "bug", (32,),
-    ("白化之后又把均值加了回去：均值仍是 {mean:.4g}。", "The mean was added back after whitening: it is still {mean:.4g}."),
-    "mean of Â_t = 0 over chosen tokens",
-    ("shift_mean 的判断写反了。", "The test of shift_mean is the wrong way round."),
-    ("只在 shift_mean=False 时加回均值。", "Add the mean back only when shift_mean is False."),
+PER_RANK = Fault.written("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
+MEAN_BACK = Fault.written(
+    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens",
     "https://github.com/meta-pytorch/torchtune/pull/1005",
 )  # fmt: skip
-HOW = Fault(
-    "whitening", "convention", (),
-    ("优势的归一化：{how_zh}。", "Advantages are normalised so: {how}."),
-    "Â_t = (A_t − μ)/√(σ² + ε)",
-)  # fmt: skip
-PADS = Fault(
-    "advantages-on-pads", "convention", (),
-    ("白化后没有清零：掩码之外的优势是 −μ/σ = {pad:.4g}。", "Advantages are not zeroed after whitening: behind the mask they are −μ/σ = {pad:.4g}."),
-    "Â_t where m_t = 0",
-)  # fmt: skip
-DEGENERATE = Fault(
-    "whitening-degenerate", "bug", (31,),
-    ("可白化的 token 只有 {count} 个，白化后的优势是 {found:.4g}。", "Only {count} token is there to whiten, and its advantage is {found:.4g}."),
-    "N ≤ 1 ⇒ Â = 0",
-    ("只有一个 token 时 Bessel 方差没有定义。", "With one token Bessel's variance is not defined."),
-    ("少于两个 token 时不白化。", "Do not whiten fewer than two tokens."),
+HOW = Fault.written("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
+PADS = Fault.written("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
+DEGENERATE = Fault.written(
+    "whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0",
     "https://github.com/huggingface/trl/pull/5773",
 )  # fmt: skip
-UNEXPLAINED = Fault(
-    "whitening-unexplained", "suspicious", (),
-    ("优势不是原始优势经任何一种已知白化得到的（残差 {residual:.2g}）。",
-     "The advantages are not the raw ones whitened in any known way (residual {residual:.2g})."),
-    "Â_t = (A_t − μ)/σ",
-    ("还有裁剪、逐 token 加权，或优势来自别的批次。", "Clipping, weights per token, or advantages of another batch."),
-    ("把白化前的优势一并存下。", "Store the advantages before whitening too."),
-)  # fmt: skip
+UNEXPLAINED = Fault.written("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
 
 
 @dataclass(frozen=True)
@@ -133,7 +98,8 @@ def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
 
 SCOPES = {
     "rank": ("个进程（rank）", "rank"), "micro_batch": ("个微批", "micro-batch"), "minibatch": ("个小批", "mini-batch"),
-    "row": ("行", "row"), "block": ("个连续块（疑为 rank 或微批）", "contiguous block (a rank or micro-batch, it seems)"),
+    "row": ("行", "row"),
+    "block": ("个连续块（疑为 rank 或微批）", "contiguous block (a rank or micro-batch, it seems)"),
 }  # fmt: skip
 TOKENS = {
     "attended": ("所有 attention mask 为 1 的 token", "all attended tokens"),
@@ -202,10 +168,11 @@ def _told(way: Way) -> tuple[str, str]:
     bessel = ("无偏方差", "Bessel's variance") if way.bessel else ("有偏方差", "biased variance")
     return {
         "raw": ("不做白化", "not at all"),
-        "whitened": (f"整批被选 token 上白化，{bessel[0]}", f"whitened over the chosen tokens of the whole batch, {bessel[1]}"),
+        "whitened": (f"整批被选 token 上白化，{bessel[0]}",
+                     f"whitened over the chosen tokens of the whole batch, {bessel[1]}"),
         "scaled": (f"只除以标准差，{bessel[0]}", f"divided by the standard deviation only, {bessel[1]}"),
         "centred": ("只减均值", "the mean taken off only"),
     }[way.kind]  # fmt: skip
 
 
-CHECKS = (Check("K7 whitening", ("白化", "whitening"), ("advantages", "raw_advantages|returns"), whitening),)
+CHECKS = (Check.written("K7 whitening", ("advantages", "raw_advantages|returns"), whitening),)

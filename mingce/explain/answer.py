@@ -8,7 +8,6 @@ from __future__ import annotations
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 from mingce.algorithms import reference
 from mingce.columns import COLUMNS
@@ -17,7 +16,7 @@ from mingce.explain.account import shown, substituted
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, text_of, values_of
+from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
 from mingce.lang import say
 from mingce.watch.tokens import END, visible
 
@@ -79,7 +78,7 @@ def topic_answer(
     if formal:
         tables += column_tables(about, topic.table)
     if topic.grid is not None and formal:
-        tables.append(_grid(topic.grid(about, t), lang))
+        tables.append(_grid(topic, topic.grid(about, t), values_of(topic, about, t), lang))
     return Answer(
         lang,
         text_of(topic, about, t, level, lang),
@@ -170,15 +169,12 @@ def _lines(topic: Topic, rollout: Rollout) -> tuple[str, ...]:
     )
 
 
-def _grid(grid: Grid, lang: str) -> Table:
-    cells = tuple(tuple(x if isinstance(x, str) else _cell(x, lang) for x in row) for row in grid.rows)
-    columns = range(len(grid.headings))
-    texts = tuple(k for k in columns if all(isinstance(row[k], str | tuple) for row in grid.rows))
-    return Table(tuple(pair[0 if lang == "zh" else 1] for pair in grid.headings), cells, texts)
-
-
-def _cell(x: Any, lang: str) -> str:
-    return str(x[0 if lang == "zh" else 1]) if isinstance(x, tuple) else shown(x)
+def _grid(topic: Topic, grid: Grid, values: Values, lang: str) -> Table:
+    words = topic.headings(lang)
+    headings = tuple(substituted(words.get(name, name), values) for name in grid.headings)
+    cells = tuple(tuple(x if isinstance(x, str) else shown(x) for x in row) for row in grid.rows)
+    texts = tuple(k for k in range(len(headings)) if all(isinstance(row[k], str) for row in grid.rows))
+    return Table(headings, cells, texts)
 
 
 def _ends(slots: Sequence[int]) -> list[int | None]:

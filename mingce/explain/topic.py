@@ -6,23 +6,38 @@ that depends on the example is a placeholder: only indices, exponents and the li
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from mingce import texts
 from mingce.algorithms import reference
 from mingce.explain.account import shown, substituted, token_values
 from mingce.explain.account_texts import LEVELS, Pair
 from mingce.explain.example import Rollout
+from mingce.lang import LANGS
 
 Values = dict[str, Any]
+_PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
+
+
+@dataclass(frozen=True)
+class Phrase:
+    """A piece of a sentence by its name in the list `## phrases` of the topic, or of tutor.<lang>.md."""
+
+    name: str
+
+
+SILENT = Phrase("")
+"""Nothing is said; the space before its placeholder goes too."""
 
 
 @dataclass(frozen=True)
 class Grid:
-    """A small table: headings in both languages, cells as numbers or texts."""
+    """A small table, cells being numbers or texts; a heading with words is named in the topic's list `## grid`."""
 
-    headings: tuple[Pair, ...]
+    headings: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
 
 
@@ -33,18 +48,14 @@ def nothing(rollout: Rollout, t: int) -> Values:
 
 @dataclass(frozen=True)
 class Topic:
-    """One thing people ask about.
+    """One thing people ask about: what is computed for it; what is said is in mingce/texts/topics/<id>.<lang>.md.
 
-    `asked`: how people ask it, in Chinese and in English; the index is made of these, the titles and the texts.
-    `words`: the answer at each of LEVELS. `each`: a formula written out for every chosen token, the last one first.
+    `numbers`: the topic's own placeholders. `each`: a formula written out for every chosen token, the last one first.
     `table`: columns shown under the tokens. `grid`: one more table. `code`: functions by dotted name.
     `needs`: columns without which the worked example is taken instead of the one at hand.
     """
 
     id: str
-    title: Pair
-    asked: tuple[tuple[str, ...], tuple[str, ...]]
-    words: tuple[Pair, Pair, Pair]
     needs: tuple[str, ...] = ("rewards", "values")
     formula: str = ""
     numbers: Callable[[Rollout, int], Values] = nothing
@@ -53,6 +64,34 @@ class Topic:
     grid: Callable[[Rollout, int], Grid] | None = None
     code: tuple[str, ...] = ()
     related: tuple[str, ...] = ()
+
+    @property
+    def title(self) -> Pair:
+        """The file's title."""
+        zh, en = (self._said("", lang).removeprefix("# ") for lang in LANGS)
+        return zh, en
+
+    @property
+    def asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        """How people ask it, in Chinese and in English; the index is made of these, the titles and the texts."""
+        zh, en = (texts.listed(self._said("asked", lang)) for lang in LANGS)
+        return zh, en
+
+    @property
+    def words(self) -> tuple[Pair, ...]:
+        """The answer at each of LEVELS."""
+        return tuple(texts.pair(f"topics/{self.id}", level) for level in LEVELS)
+
+    def phrases(self, lang: str) -> dict[str, str]:
+        """Pieces of sentences by name: those that topics share, and its own."""
+        return texts.named(texts.texts("tutor", lang)["phrases"]) | texts.named(self._said("phrases", lang))
+
+    def headings(self, lang: str) -> dict[str, str]:
+        """The headings of its grid that have words, by name."""
+        return texts.named(self._said("grid", lang))
+
+    def _said(self, key: str, lang: str) -> str:
+        return texts.texts(f"topics/{self.id}", lang).get(key, "")
 
 
 def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
@@ -75,7 +114,18 @@ def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
 def text_of(topic: Topic, rollout: Rollout, t: int, level: str, lang: str) -> str:
     """The topic's words at a level with the example's numbers."""
     words = topic.words[LEVELS.index(level)][0 if lang == "zh" else 1]
-    return substituted(words, values_of(topic, rollout, t), plain=level == "child")
+    values = values_of(topic, rollout, t)
+    return substituted(_with_phrases(words, values, topic.phrases(lang)), values, plain=level == "child")
+
+
+def _with_phrases(words: str, values: Values, phrases: dict[str, str]) -> str:
+    def put(found: re.Match[str]) -> str:
+        value = values.get(found[2])
+        if not isinstance(value, Phrase):
+            return found[0]
+        return "" if value == SILENT else found[1] + phrases[value.name]
+
+    return _PLACEHOLDER.sub(put, words)
 
 
 def listed(column: Sequence[float | None]) -> str:

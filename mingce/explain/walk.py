@@ -210,7 +210,7 @@ def _words(section: Section, rollout: Rollout, t: int, values: Values, level: st
     text = substituted(words, values, plain=level == "child")
     if not whole:
         lead = label("derivation" if level == "proof" else "for_example", lang, token=values["token"], t=t)
-        return lead + text
+        return lead + (" " if lang == "en" else "") + text
     if section.id == "delta":
         after = _section("end", rollout, values)
         if after is not None:

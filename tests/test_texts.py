@@ -1,0 +1,171 @@
+"""The prose in mingce/texts: every text in both languages, with the same placeholders, and each of them is computed."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from answer_numbers import random_rollout
+
+import mingce.audit
+import mingce.texts
+from mingce.audit.audit import checks
+from mingce.audit.catalogue import CLASSES
+from mingce.audit.finding import FAULTS
+from mingce.explain import example
+from mingce.explain.account import token_values
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section
+from mingce.explain.topic import Phrase, Topic, values_of
+from mingce.explain.topics import TOPICS
+from mingce.explain.walk_texts import SCORES, SHORT, VALUES
+from mingce.lang import LANGS
+from mingce.texts import listed, named, parsed, texts
+
+FOLDER = Path(mingce.texts.__file__).parent
+NAMES = sorted({str(file.relative_to(FOLDER)).removesuffix(".md")[:-3] for file in FOLDER.rglob("*.md")})
+PLACEHOLDER = re.compile(r"\{([a-z_]+?)(?:_zh|_en)?(?::[^}]*)?\}")  # the audit's may have a language and a format
+CHINESE = re.compile("[\u4e00-\u9fff]")
+LISTS = ("asked", "phrases", "grid", "labels", "settings", "checks", "classes")
+TOPIC_KEYS = ["", "asked", *LEVELS, "phrases", "grid"]
+
+
+def placeholders(text: str) -> set[str]:
+    return set(PLACEHOLDER.findall(text))
+
+
+def test_every_file_has_its_twin_and_belongs_to_something() -> None:
+    files = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.suffix not in (".py", ".pyc", "")}
+    assert files == {f"{name}.{lang}.md" for name in NAMES for lang in LANGS}
+    assert sorted(["account", "audit", "columns", "tutor", "walk", *(f"topics/{topic}" for topic in TOPICS)]) == NAMES
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_both_languages_have_the_same_texts_and_placeholders(name: str) -> None:
+    zh, en = ({key: text for key, text in texts(name, lang).items() if not _only_chinese(key)} for lang in LANGS)
+    assert list(zh) == list(en)
+    for key in zh:
+        if key in ("", "asked"):
+            continue
+        assert placeholders(zh[key]) == placeholders(en[key]), key
+        assert not CHINESE.search(en[key]), key
+        if key in LISTS:
+            entries = named(zh[key]), named(en[key])
+            assert list(entries[0]) == list(entries[1]), key
+            assert all(placeholders(entries[0][one]) == placeholders(entries[1][one]) for one in entries[0]), key
+
+
+def _only_chinese(key: str) -> bool:
+    """The formulas of the columns: in English they stand in the table itself."""
+    return key.endswith(".formula")
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize("lang", LANGS)
+def test_a_file_is_well_formed(name: str, lang: str) -> None:
+    markdown = (FOLDER / f"{name}.{lang}.md").read_text(encoding="utf-8")
+    headings = re.findall("^#.*$", markdown, re.MULTILINE)
+    assert headings[0].startswith("# ")
+    assert all(re.fullmatch(r"#{2,3} [a-z_0-9/-]+", heading) for heading in headings[1:])
+    assert not re.search(r"[ \t]$", markdown, re.MULTILINE)
+    for key, text in texts(name, lang).items():
+        has_parts = any(other.startswith(f"{key}.") for other in texts(name, lang))
+        assert text or has_parts, key
+        if key in LISTS:
+            assert all(line.startswith("- ") for line in text.splitlines())
+            if key != "asked":
+                assert len(named(text)) == len(listed(text))
+                assert all(named(text).values())
+
+
+def test_a_heading_that_stands_twice_is_an_error() -> None:
+    assert parsed("# t\n\n## a\n\nx\n\n### b\n\n    y\n") == {"": "# t", "a": "x", "a.b": "    y"}
+    with pytest.raises(ValueError, match=r"'a\.b' stands twice"):
+        parsed("## a\n### b\nx\n### b\ny\n")
+
+
+# ── topics ───────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS.keys())
+def test_a_topics_file_has_its_parts_and_no_others(topic: Topic) -> None:
+    keys = list(texts(f"topics/{topic.id}", "zh"))
+    assert keys == [key for key in TOPIC_KEYS if key in keys]
+    assert set(keys) >= {"", "asked", *LEVELS}
+    used = set() if topic.grid is None else set(topic.grid(example.worked(), 0).headings)
+    assert set(topic.headings("zh")) <= used
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS.keys())
+def test_what_a_topic_names_is_computed(topic: Topic) -> None:
+    """Phrases included: those chosen for some rollout, with what they name in turn."""
+    own = set(named(texts(f"topics/{topic.id}", "zh").get("phrases", "")))
+    for rollout in (example.worked(), *(random_rollout(seed) for seed in range(4))):
+        values = values_of(topic, rollout, 0)
+        for text in (*(text for pair in topic.words for text in pair), topic.each, *topic.headings("zh").values()):
+            assert placeholders(text) <= set(values)
+        for phrase in (value for value in values.values() if isinstance(value, Phrase) and value.name):
+            said = topic.phrases("zh")[phrase.name]
+            assert all(values.get(name) is not None for name in placeholders(said)), said
+        asked = {name.partition(".")[0] for name in own}
+        assert asked <= {name for name, value in values.items() if isinstance(value, Phrase)}
+        assert asked <= placeholders("".join(zh for zh, _ in topic.words))
+
+
+# ── the account ──────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_text_of_account_and_walk_is_used() -> None:
+    def said(section: Section) -> set[str]:
+        return {text for pair in (section.title, *section.words, *section.cases.values()) for text in pair}
+
+    used = {text for section in (*SECTIONS, SCORES, VALUES) for text in said(section)}
+    used |= {text for _, cases in SHORT.values() for pair in cases.values() for text in pair}
+    for name in ("account", "walk"):
+        for lang in LANGS:
+            unused = {key for key, text in texts(name, lang).items() if text and text not in used}
+            assert {key for key in unused if "/spec" not in key} <= {"", "labels"}
+
+
+def test_what_the_account_names_is_computed() -> None:
+    known = set(token_values(example.worked(), 0)[0])
+    own = {"own", "share", "group_mean", "group_std", "group_size", "others_mean", "baseline", "near_value"}
+    for section in (*SECTIONS, SCORES, VALUES):
+        for zh, _ in (*section.words, *section.cases.values()):
+            assert placeholders(zh) <= known | own, section.id
+
+
+# ── the audit ────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_every_text_of_the_audit_is_a_faults_a_checks_or_a_classs() -> None:
+    for family in pkgutil.iter_modules(mingce.audit.__path__):
+        importlib.import_module(f"mingce.audit.{family.name}")
+    for lang in LANGS:
+        known = texts("audit", lang)
+        assert {key for key in known if "." not in key} == {"", "checks", "classes", *FAULTS}
+        assert {key.partition(".")[2] for key in known} <= {"", "cause", "change"}
+        assert set(named(known["checks"])) == {check.name for check in checks()}
+        assert [int(number) for number in named(known["classes"])] == list(CLASSES)
+
+
+# ── when they are read ───────────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(("words", "read"), [(["--help"], []), (["columns", "kl", "--lang", "zh"], ["columns.zh"])])
+def test_a_command_reads_only_the_texts_it_says(words: list[str], read: list[str]) -> None:
+    code = (
+        "import sys, mingce.cli, mingce.texts\n"
+        "opened = []\n"
+        "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
+        f"sys.argv = ['mingce', *{words!r}]\n"
+        "try:\n    mingce.cli.main()\nexcept SystemExit:\n    pass\n"
+        "print('READ', [one for one in opened if one.endswith('.md')], 'torch' in sys.modules)\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, encoding="utf-8")
+    last = done.stdout.splitlines()[-1]
+    assert last == f"READ {[str(FOLDER / f'{name}.md') for name in read]} False", done.stderr
