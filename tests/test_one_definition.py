@@ -13,9 +13,7 @@ from mingce.specs import ESTIMATORS
 PACKAGE = Path(mingce.__file__).parent
 PROSE = (
     "explain/topics",
-    "explain/texts",
     "explain/thesaurus.py",
-    "explain/account_texts.py",
     "explain/claims/names.py",
 )
 """Texts about the estimators, and the words by which a question names them."""
