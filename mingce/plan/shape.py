@@ -52,12 +52,16 @@ class ModelShape:
     """The output layer `[V, D]`, in `ends` or tied to the embedding."""
     activation: str
     gated: bool
+    norms: int
+    """How many times a layer normalises its states."""
     rms_norm: bool
     qk_norm: bool
     parallel: bool
     """Attention and feed-forward read the same input (GPT-NeoX)."""
     keeps_qkv: bool
     """Values are a part of one product with queries and keys, whose rotated copies are kept beside it (GPT-NeoX)."""
+    experts: int = 1
+    """Feed-forward parts of a layer, of which a token goes through some; all of them count as its work."""
 
     @property
     def parameters(self) -> int:
