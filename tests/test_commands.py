@@ -22,13 +22,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from mingce import checkpoints, start
 from mingce.commands import chat, check, doctor, evaluate, export, selftest
 from mingce.commands.chat import Chat
-from mingce.commands.evaluation import Answer, Evaluation
 from mingce.commands.findings import Finding
 from mingce.commands.opening import open_policy
 from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
 from mingce.commands.targets import find_run, parse_step
 from mingce.commands.typed import lines as typed
 from mingce.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
+from mingce.evaluation import Answer, Evaluation
 from mingce.ledger import Ledger
 from mingce.models.loading import load_causal_lm, model_directory
 from mingce.models.value_head import ValueModel

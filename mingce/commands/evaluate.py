@@ -15,12 +15,12 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.atomic import atomic_write
-from mingce.commands.evaluation import Answer, Evaluation, evaluate
 from mingce.commands.opening import Opened, open_policy
 from mingce.commands.targets import Step
 from mingce.config import Config
 from mingce.engine.local import task_of
 from mingce.errors import DataError, RunError, SettingError
+from mingce.evaluation import Answer, Evaluation, evaluate
 from mingce.lang import display_lang
 from mingce.models.prompts import render_prompt
 from mingce.roles.actor import Actor
