@@ -456,7 +456,7 @@ def test_an_export_is_the_policy_and_the_critic(run: Path, tmp_path: Path) -> No
     console = quiet()
     out = tmp_path / "deep" / "out"
     export.run(console, str(run), out, critic=True)
-    assert "the policy of step 2 (0.17 M parameters) is in" in said(console)
+    assert "the policy of step 2 (167 k parameters) is in" in said(console)
     assert {path.name for path in out.iterdir()} == {
         "config.json",
         "generation_config.json",

@@ -26,6 +26,7 @@ from mingce.commands.plan import run
 from mingce.errors import MingceError
 from mingce.models.lora import LoraSettings, add_adapters
 from mingce.models.value_head import ValueModel
+from mingce.numbers import show_bytes, show_seconds
 from mingce.plan import activations, families, memory, roles, traffic
 from mingce.plan.families import read_shape, shape_of
 from mingce.plan.fit import fit
@@ -38,7 +39,7 @@ from mingce.plan.presets import PRESETS, find_shape
 from mingce.plan.presets import TINY as TINY_MODEL
 from mingce.plan.shape import ModelShape
 from mingce.plan.speed import step_speed
-from mingce.plan.units import parse_bytes, parse_rate, show_bytes, show_seconds
+from mingce.plan.units import parse_bytes, parse_rate
 from mingce.specs import ESTIMATORS, Estimator
 
 ROOT = Path(__file__).parents[1]

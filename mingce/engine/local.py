@@ -179,8 +179,3 @@ def task_of(config: Config) -> tuple[Task, bool]:
 def fitting_threads(model: torch.nn.Module) -> int:
     """One for a small model, whose matrices are not worth sharing out, else every core."""
     return 1 if sum(p.numel() for p in model.parameters()) < 5_000_000 else os.cpu_count() or 1
-
-
-def parameter_count(count: int) -> str:
-    """`0.19 M`: how large a model is."""
-    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.1f} B"

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mingce.lang import say
+from mingce.numbers import show_bytes, show_seconds
 from mingce.plan.plan import Plan
 from mingce.plan.tables import word
-from mingce.plan.units import ceiling, show_bytes, show_seconds
+from mingce.plan.units import ceiling
 
 
 @dataclass(frozen=True)
