@@ -17,6 +17,7 @@ from mingce.checkpoints import Draft
 from mingce.config import Config
 from mingce.engine.local import Roles
 from mingce.lang import display_lang, say
+from mingce.machine import free_memory
 from mingce.numbers import show_bytes
 
 SHARE = 0.5
@@ -70,22 +71,6 @@ def _fits(draft: Draft) -> bool:
         return False
     free = free_memory()
     return free is not None and draft.size <= SHARE * free
-
-
-def free_memory() -> float | None:
-    """Bytes that this process may still take, as the machine and its control group say; None where neither tells."""
-    limits = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        limits.append(1024.0 * int(lines["MemAvailable"].split()[0]))
-    except (OSError, LookupError, ValueError):
-        pass
-    try:
-        group = Path("/sys/fs/cgroup")
-        limits.append(float((group / "memory.max").read_text()) - float((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # no limit is the word max
-        pass
-    return min(limits) if limits else None
 
 
 def size_note(config: Config, roles: Roles, place: Path) -> tuple[str, bool] | None:

@@ -18,6 +18,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.commands.findings import Finding, one_line
+from mingce.machine import memory_sizes
 from mingce.numbers import show_bytes
 
 if TYPE_CHECKING:
@@ -118,8 +119,9 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
     """Python, processor, memory, disk, GPU and allocator."""
     version = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
     yield Finding("Python", version, sys.version_info >= (3, 11), text["python"])
-    total, free = _memory()
-    if total:
+    sizes = memory_sizes()
+    if sizes is not None:
+        total, free = sizes
         size = text["memory_size"].format(total=show_bytes(total), free=show_bytes(free))
         yield Finding(text["memory"], size, free >= SCARCE_MEMORY, text["scarce_memory"], essential=False)
     here = Path.cwd()
@@ -215,13 +217,3 @@ def _version(requirement: Requirement) -> str | None:
 
 def _fits(requirement: Requirement, version: str | None) -> bool:
     return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _memory() -> tuple[float, float]:
-    """Bytes of memory in all and free for use; 0 where the system does not say."""
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
-        total, free = (1024.0 * int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError):
-        return 0.0, 0.0
-    return total, free

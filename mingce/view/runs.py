@@ -19,6 +19,7 @@ import yaml
 
 from mingce.columns import ROW_COLUMNS
 from mingce.errors import MingceError, RunError
+from mingce.machine import is_running
 from mingce.places import steps_named
 from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
@@ -299,17 +300,9 @@ def _locked(lock: Path) -> bool:
         table = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:  # not Linux
         found = _OWNER.match(owner)
-        return found is not None and len(found[1]) < 10 and found[2] == socket.gethostname() and _alive(int(found[1]))
+        return (
+            found is not None and len(found[1]) < 10 and found[2] == socket.gethostname() and is_running(int(found[1]))
+        )
     return any(
         line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{status.st_ino}") for line in table.splitlines()
     )
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True
