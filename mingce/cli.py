@@ -79,7 +79,7 @@ def train(
     from mingce.run import check_name
 
     overrides = [word for word in words if "=" in word]
-    config = read_config(Path(recipes[0]) if recipes else None, overrides)  # told before torch is loaded
+    config = read_config(Path(recipes[0]) if recipes else None, overrides)  # before torch is loaded
     check_name(config.name)
     if not dry_run:
         check_root(config.root)
@@ -134,7 +134,7 @@ def evaluate(
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
     from mingce.commands.targets import find_run, parse_step
 
-    find_run(where, parse_step(step))  # a wrong path is told before torch is loaded
+    find_run(where, parse_step(step))  # reports a wrong path before torch is loaded
     from mingce.commands import evaluate as command
 
     command.run(

@@ -62,7 +62,7 @@ class Saver:
     def _write(self, draft: Draft) -> None:
         try:
             draft.write()
-        except BaseException as error:  # told to the thread that trains
+        except BaseException as error:  # raised in the thread that trains
             self._error = error
 
 

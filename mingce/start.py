@@ -162,7 +162,7 @@ def _sinks(trainer: Trainer, *, needed: bool = True) -> Sinks:
 
 
 def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
-    """Trains to the end (None), or until a rank is lost (how)."""
+    """Trains to the end and returns None, or returns the fault when a rank is lost."""
     try:
         trainer.train(sinks)
     except RankFault as fault:
@@ -173,7 +173,7 @@ def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
 
 
 def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
-    """A rank was lost: all ranks anew, and the run as its newest checkpoint left it."""
+    """Restarts all ranks after one was lost, and continues from the newest checkpoint."""
     run, lang = trainer.run, display_lang()
     again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
     again.interrupted, again.fingerprints = trainer.interrupted, trainer.fingerprints

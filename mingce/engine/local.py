@@ -56,7 +56,7 @@ class Roles:
         return 0
 
     def rebuild(self, fault: RankFault) -> None:
-        """Replaces lost processes by such as they were at the start."""
+        """Restarts lost processes with the weights the run began with."""
         raise AssertionError("roles in this process cannot lose one") from fault
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note:
 def fitting_prompts(
     config: Config, task: Task, tokenizer: PreTrainedTokenizerBase, note: Callable[[str], None]
 ) -> tuple[Sequence[Example], Sequence[Example]]:
-    """The task's prompts to train on and those held out, without the overlong ones; `note` is told of these."""
+    """The task's prompts to train on and those held out, without the overlong ones, which `note` reports."""
     fitting = [
         filter_prompts(
             examples,
@@ -130,7 +130,7 @@ def fitting_prompts(
 
 
 def needs_reference(config: Config) -> bool:
-    """Whether the KL to where the policy started is asked for."""
+    """Whether any KL term needs the reference policy."""
     return config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
 
 

@@ -67,7 +67,7 @@ def _end_bytes(role: RoleModel, tokens: int, scored: int, compute: int) -> int:
 
 
 def backward_bytes(role: RoleModel, tokens: int, compute: int, *, checkpointing: bool) -> int:
-    """For a moment in the backward pass of the uppermost layer, which with checkpointing is computed anew."""
+    """For a moment in the backward pass of the uppermost layer, which checkpointing recomputes."""
     d, f = role.shape.hidden, role.shape.inner
     in_norm = 16 * d * tokens
     again = layer_bytes(role, compute) + compute * f * (3 if role.shape.activation in _OF_PARTS else 1)

@@ -116,7 +116,7 @@ class RunSource(Source):
     def ledger_steps(self) -> list[int]:
         if not _inside(self.path, self._run.ledger_path):
             return []
-        named = steps_named(self._run.ledger_path, ".parquet")  # what is no file is looked at too, and told
+        named = steps_named(self._run.ledger_path, ".parquet")  # entries that are no files are reported too
         return [step for step in named if self._fault(step) is None]
 
     def _fault(self, step: int) -> str | None:
