@@ -1,8 +1,10 @@
-"""What the operating system says of memory and processes."""
+"""What the operating system says of memory and processes, and the limits it keeps."""
 
 from __future__ import annotations
 
+import contextlib
 import os
+import resource
 from pathlib import Path
 
 
@@ -37,3 +39,10 @@ def is_running(process: int) -> bool:
     except PermissionError:
         pass
     return True
+
+
+def limit(kind: int, most: int) -> None:
+    """Sets a soft limit of this process, which can be raised again; not every system knows every kind."""
+    with contextlib.suppress(ValueError, OSError):
+        hard = resource.getrlimit(kind)[1]
+        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))

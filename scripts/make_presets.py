@@ -10,7 +10,8 @@ import json
 
 from mingce.atomic import atomic_write
 from mingce.plan.families import read_shape, shape_of
-from mingce.plan.presets import PRESETS, SHAPES, TINY, shape_values
+from mingce.plan.presets import PRESETS, SHAPES, TINY
+from mingce.plan.shape import shape_values
 
 
 def main() -> None:

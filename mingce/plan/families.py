@@ -1,7 +1,7 @@
 """From a Hugging Face config.json to a model's weights: transformers builds the model, and its tensors are counted.
 
 On torch's meta device a model has shapes but no numbers, so every family that transformers knows can be planned for.
-A config.json may come from anyone: only transformers' own classes are built, sizes and time are bounded.
+A config.json may come from anyone: only transformers' own classes are built, in a process of bounded time and memory.
 """
 
 from __future__ import annotations
@@ -10,14 +10,18 @@ import inspect
 import json
 import logging
 import re
-import time
+import resource
+import subprocess
+import sys
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import ModelError, UnknownNameError
-from mingce.plan.shape import ModelShape, Weight
+from mingce.errors import MingceError, ModelError, UnknownNameError
+from mingce.machine import limit
+from mingce.numbers import show_bytes
+from mingce.plan.shape import ModelShape, Weight, shape_of_values, shape_values
 from mingce.reading import read_regular
 
 Config = Mapping[str, Any]
@@ -35,10 +39,11 @@ _LEFT_OUT = re.compile(r"auto_map|quantization_config|_name_or_path|(torch_)?dty
 """Keys that say how weights are found or computed, not how many there are: none may load code or files."""
 _REPEATED = re.compile(r"(layers?|blocks|heads?|experts|depth)$")
 MOST_REPEATED = 10_000
+MOST_DEPTH = 20
 MOST = 1 << 31
 MOST_PARAMETERS = 1 << 50
-MOST_TENSORS = 200_000
-MOST_SECONDS = 60.0
+MOST_SECONDS = 120.0
+MOST_MEMORY = 4 << 30
 OUTPUT = "lm_head.weight"
 
 
@@ -56,7 +61,37 @@ def read_shape(path: Path) -> ModelShape:
     if not isinstance(config, dict):
         raise ModelError(f"{file} is not a model's configuration; give the config.json of a Hugging Face model.")
     name = file.parent.name if file.name == "config.json" and file.parent.name else file.stem
-    return shape_of(config, name, str(file))
+    return _shape_in_child(config, name, str(file))
+
+
+def _shape_in_child(config: Config, name: str, where: str) -> ModelShape:
+    """`shape_of` in a process with bounded time and memory, for a configuration that may be made to do harm."""
+    command = [sys.executable, "-P", "-m", "mingce.plan.families", name, where, str(MOST_MEMORY)]
+    try:
+        done = subprocess.run(command, input=json.dumps(config).encode(), capture_output=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"{where} describes a model that is not counted within {MOST_SECONDS:g} s.") from None
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise ModelError(
+            f"{where} describes a model that cannot be counted within {show_bytes(MOST_MEMORY)} of memory."
+        ) from None
+    if "error" in answer:
+        raise ModelError(answer["error"])
+    return shape_of_values(answer["shape"])
+
+
+def main(name: str, where: str, memory: str) -> None:
+    """The child: a configuration on standard input, its shape or what is wrong with it on standard output."""
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_DATA, int(memory))
+    config = json.load(sys.stdin.buffer)
+    try:
+        answer: dict[str, Any] = {"shape": shape_values(shape_of(config, name, where))}
+    except MingceError as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
 
 
 def shape_of(config: Config, name: str, where: str) -> ModelShape:
@@ -65,16 +100,23 @@ def shape_of(config: Config, name: str, where: str) -> ModelShape:
     if not isinstance(family, str):
         raise ModelError(f"{where} lacks the key model_type; give the config.json of a Hugging Face model.")
     _check_sizes(config, where)
-    model = _build(config, family, where)
     dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
-    return _count(model, name, dtype, where)
+    try:
+        return _count(_build(config, family, where), name, dtype, where)
+    except (MingceError, MemoryError):
+        raise
+    except Exception as error:  # a senseless configuration may break a model's class in any way
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"{where} does not describe a model that transformers can build: {reason}") from None
 
 
-def _check_sizes(config: Config, where: str) -> None:
+def _check_sizes(config: Config, where: str, depth: int = 0) -> None:
     """Refuses numbers that no model has, at any depth, before anything is built from them."""
+    if depth > MOST_DEPTH:
+        raise ModelError(f"{where} nests its keys deeper than any model's configuration.")
     for key, value in config.items():
         if isinstance(value, Mapping):
-            _check_sizes(value, where)
+            _check_sizes(value, where, depth + 1)
         elif isinstance(value, int) and not isinstance(value, bool):
             most = MOST_REPEATED if _REPEATED.search(key) else MOST
             if abs(value) > most:
@@ -91,17 +133,11 @@ def _build(config: Config, family: str, where: str) -> Any:
         raise UnknownNameError("model family", family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
     settings = {key: value for key, value in config.items() if key != "model_type" and not _LEFT_OUT.fullmatch(key)}
     settings["pad_token_id"] = None  # an id beyond a small vocabulary is no matter here
-    try:
-        _check_keys(settings, CONFIG_MAPPING[family], where)
-        with torch.device("meta"), _bounded(where), _silent():
-            described = CONFIG_MAPPING[family](**settings)
-            auto: Any = AutoModelForCausalLM
-            return auto.from_config(described, attn_implementation="eager", trust_remote_code=False)
-    except ModelError:
-        raise
-    except Exception as error:
-        reason = " ".join(str(error).split())[:200]
-        raise ModelError(f"{where} does not describe a model that transformers can build: {reason}") from None
+    _check_keys(settings, CONFIG_MAPPING[family], where)
+    auto: Any = AutoModelForCausalLM
+    with torch.device("meta"), _silent():
+        described = CONFIG_MAPPING[family](**settings)
+        return auto.from_config(described, attn_implementation="eager", trust_remote_code=False)
 
 
 def _check_keys(settings: Config, family: Any, where: str) -> None:
@@ -116,29 +152,6 @@ def _check_keys(settings: Config, family: Any, where: str) -> None:
             raise ModelError(f"{where} lacks the key {key}, without which its weights cannot be counted.")
         if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
             raise ModelError(f"{where} has {key} = {value!r:.40}, which must be a whole number above 0.")
-
-
-@contextmanager
-def _bounded(where: str) -> Iterator[None]:
-    """Ends the building of a model that has too many tensors or takes too long."""
-    from torch.nn.modules.module import register_module_parameter_registration_hook
-
-    end, tensors = time.monotonic() + MOST_SECONDS, 0
-
-    def check(*_: object) -> None:
-        nonlocal tensors
-        tensors += 1
-        if tensors > MOST_TENSORS or time.monotonic() > end:
-            raise ModelError(
-                f"{where} describes a model that is too large to count (more than {MOST_TENSORS:,} weights or "
-                f"{MOST_SECONDS:g} s)."
-            )
-
-    handle = register_module_parameter_registration_hook(check)
-    try:
-        yield
-    finally:
-        handle.remove()
 
 
 @contextmanager
@@ -261,3 +274,7 @@ def _feed_forward(matrices: Sequence[Weight], hidden: int, top: int) -> tuple[in
             inner += least // hidden * top // experts if experts else least // hidden
             gated = gated or total == 3 * least
     return inner, gated
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

@@ -6,7 +6,6 @@ Their shapes are in presets.json (scripts/make_presets.py writes it), so that a 
 from __future__ import annotations
 
 import json
-from dataclasses import asdict
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ from typing import Any
 from mingce.errors import ModelError, UnknownNameError
 from mingce.paths import expanded
 from mingce.plan.families import read_shape
-from mingce.plan.shape import ModelShape, Weight
+from mingce.plan.shape import ModelShape, shape_of_values
 
 SHAPES = Path(__file__).with_suffix(".json")
 TINY = Path(__file__).parent.parent / "models" / "tiny"
@@ -76,25 +75,9 @@ SIZES = {
 """Short names."""
 
 
-def shape_values(shape: ModelShape) -> dict[str, Any]:
-    """A shape as JSON keeps it: a weight is its name, its size and whether it is a matrix."""
-    values = asdict(shape)
-    for part in ("layer", "ends"):
-        values[part] = [[w["name"], w["size"], w["matrix"]] for w in values[part]]
-    return values | {"output": [shape.output.name, shape.output.size, shape.output.matrix]}
-
-
 @cache
 def _shapes() -> dict[str, dict[str, Any]]:
     return dict(json.loads(SHAPES.read_bytes()))
-
-
-def _preset_shape(name: str) -> ModelShape:
-    values = dict(_shapes()[name])
-    for part in ("layer", "ends"):
-        values[part] = tuple(Weight(weight, tuple(size), matrix) for weight, size, matrix in values[part])
-    weight, size, matrix = values["output"]
-    return ModelShape(**values | {"output": Weight(weight, tuple(size), matrix)})
 
 
 def find_shape(name: str) -> ModelShape:
@@ -103,12 +86,12 @@ def find_shape(name: str) -> ModelShape:
     preset = SIZES.get(key, key)
     path = expanded(name)
     if name == "tiny":
-        return _preset_shape(name)
+        return shape_of_values(_shapes()[name])
     if path.exists() or path.suffix == ".json":
         return read_shape(path)
     if preset not in PRESETS:
         raise UnknownNameError("model", name, [*PRESETS, *SIZES], where=" nor a config.json or model directory here")
-    return _preset_shape(preset)
+    return shape_of_values(_shapes()[preset])
 
 
 def model_of_recipe(name: str, setting: str) -> ModelShape:

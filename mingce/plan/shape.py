@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from mingce.plan.units import ceiling
 
@@ -82,3 +84,20 @@ class ModelShape:
     def kv_width(self) -> int:
         """Numbers of all keys of a token; its values are as many."""
         return self.kv_heads * self.head_dim
+
+
+def shape_values(shape: ModelShape) -> dict[str, Any]:
+    """A shape as JSON keeps it: a weight is its name, its size and whether it is a matrix."""
+    values = asdict(shape)
+    for part in ("layer", "ends"):
+        values[part] = [[w["name"], w["size"], w["matrix"]] for w in values[part]]
+    return values | {"output": [shape.output.name, shape.output.size, shape.output.matrix]}
+
+
+def shape_of_values(values: Mapping[str, Any]) -> ModelShape:
+    """The shape that `shape_values` wrote."""
+    layer, ends, (output,) = (
+        tuple(Weight(name, tuple(size), matrix) for name, size, matrix in part)
+        for part in (values["layer"], values["ends"], [values["output"]])
+    )
+    return ModelShape(**{**values, "layer": layer, "ends": ends, "output": output})
