@@ -9,6 +9,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.columns import column
+from mingce.numbers import number
 
 SIGNED = ("kl", "rewards", "scores", "deltas", "advantages", "whitened_advantages")
 
@@ -21,13 +22,12 @@ def account_table(tokens: Sequence[str], columns: Mapping[str, Sequence[float]],
     for name in columns:
         table.add_column(f"{name.replace('_', ' ')}\n{column(name).symbol}", justify="right", overflow="fold")
     for t, token in enumerate(tokens):
-        cells = [number(values[t], coloured=name in SIGNED) for name, values in columns.items()]
+        cells = [cell(values[t], coloured=name in SIGNED) for name, values in columns.items()]
         table.add_row(str(t), token, *cells)
     return table
 
 
-def number(x: float, coloured: bool = False) -> Text:
-    """A number as people read it: up to four decimals, never −0."""
-    shown = f"{round(x, 4) + 0.0:.4f}".rstrip("0").rstrip(".")
+def cell(x: float, coloured: bool = False) -> Text:
+    """A number of the table; what is almost 0 reads 0."""
     colour = ("green" if x > 0 else "red" if x < 0 else "") if coloured else ""
-    return Text(shown, style=colour)
+    return Text(number(x, powers=False), style=colour)

@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import BinaryIO
 
 from mingce.errors import RunError
+from mingce.numbers import show_bytes
 
 _PARTIAL = ".partial"
 _FAULTS = {  # what is wrong, what to do
@@ -49,9 +50,9 @@ def disk_errors(path: Path, *, needs: int = 0, hint: Hint = try_again) -> Iterat
     except OSError as error:
         if error.errno not in _FAULTS:
             raise
-        sizes = [f"needs about {_megabytes(needs)}"] if needs else []
+        sizes = [f"needs about {show_bytes(needs)}"] if needs else []
         if error.errno in _OUT_OF_SPACE:
-            sizes.append(f"{_megabytes(_free_bytes(path))} free")
+            sizes.append(f"{show_bytes(_free_bytes(path))} free")
         room = f" ({', '.join(sizes)})" if sizes else ""
         what, remedy = _FAULTS[error.errno]
         raise RunError(f"{what} while writing {path}{room}; {hint(remedy)}") from error
@@ -175,7 +176,3 @@ def _free_bytes(path: Path) -> int:
     while not path.exists():
         path = path.parent
     return shutil.disk_usage(path).free
-
-
-def _megabytes(size: int) -> str:
-    return f"{size / 1e6:.1f} MB"

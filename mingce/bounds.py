@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from mingce.errors import RunError, SettingError
 from mingce.lang import display_lang, say
+from mingce.numbers import show_bytes
 
 if TYPE_CHECKING:
     from mingce.config import Config
@@ -71,13 +72,13 @@ def _check_memory(config: Config) -> None:
         return
     zh = (
         f"prompts_per_step={config.prompts_per_step} × samples_per_prompt={config.samples_per_prompt} 条回答、每条至多 "
-        f"sampling.max_new_tokens={config.sampling.max_new_tokens} 个 token，单是账本就需约 {needs / 1e9:,.0f} GB，"
-        f"而这台机器的内存为 {memory / 1e9:,.0f} GB；请调小其中之一。"
+        f"sampling.max_new_tokens={config.sampling.max_new_tokens} 个 token，单是账本就需约 {show_bytes(needs)}，"
+        f"而这台机器的内存为 {show_bytes(memory)}；请调小其中之一。"
     )
     en = (
         f"prompts_per_step={config.prompts_per_step} × samples_per_prompt={config.samples_per_prompt} responses of up "
-        f"to sampling.max_new_tokens={config.sampling.max_new_tokens} tokens need about {needs / 1e9:,.0f} GB for "
-        f"their ledger alone, and this machine has {memory / 1e9:,.0f} GB; lower one of the three."
+        f"to sampling.max_new_tokens={config.sampling.max_new_tokens} tokens need about {show_bytes(needs)} for "
+        f"their ledger alone, and this machine has {show_bytes(memory)}; lower one of the three."
     )
     raise SettingError(say(display_lang(), zh, en))
 

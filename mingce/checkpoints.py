@@ -65,7 +65,7 @@ class Checkpoint:
 
 
 class _Damage(Exception):
-    """What is wrong with a checkpoint, to be told when another one is used instead."""
+    """What is wrong with a checkpoint, reported when another one is used instead."""
 
 
 class _Unreadable(Exception):

@@ -79,7 +79,7 @@ def train(
     from mingce.run import check_name
 
     overrides = [word for word in words if "=" in word]
-    config = read_config(Path(recipes[0]) if recipes else None, overrides)  # told before torch is loaded
+    config = read_config(Path(recipes[0]) if recipes else None, overrides)  # before torch is loaded
     check_name(config.name)
     if not dry_run:
         check_root(config.root)
@@ -134,7 +134,7 @@ def evaluate(
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
     from mingce.commands.targets import find_run, parse_step
 
-    find_run(where, parse_step(step))  # a wrong path is told before torch is loaded
+    find_run(where, parse_step(step))  # reports a wrong path before torch is loaded
     from mingce.commands import evaluate as command
 
     command.run(
@@ -442,6 +442,7 @@ def credit(
     from mingce.account import account_table
     from mingce.algorithms import reference
     from mingce.commands.typed import numbers
+    from mingce.numbers import number
 
     r, v = numbers("rewards", rewards), numbers("values", values)
     if len(r) != len(v):
@@ -457,9 +458,9 @@ def credit(
     for t in reversed(range(len(r))):
         following_v, following_a = (v[t + 1], a[t + 1]) if t + 1 < len(r) else (after, 0.0)
         console.print(
-            f"δ_{t} = {r[t]:g} + {gamma:g}·{following_v:g} − {v[t]:g} = {d[t]:.4g}    "
-            f"A_{t} = {d[t]:.4g} + {gamma * lam:.4g}·{following_a:.4g} = {a[t]:.4g}    "
-            f"R_{t} = {a[t]:.4g} + {v[t]:g} = {account.returns[0][t]:.4g}",
+            f"δ_{t} = {number(r[t])} + {number(gamma)}·{number(following_v)} − {number(v[t])} = {number(d[t])}    "
+            f"A_{t} = {number(d[t])} + {number(gamma * lam)}·{number(following_a)} = {number(a[t])}    "
+            f"R_{t} = {number(a[t])} + {number(v[t])} = {number(account.returns[0][t])}",
             highlight=False,
         )
 

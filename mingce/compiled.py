@@ -53,7 +53,7 @@ def compiler(flags: frozenset[str], *, inlined: bool = False) -> Compiler:
         dispatcher = numba.njit(nogil=True, fastmath=set(flags), error_model="numpy", **options)(function)
         dispatcher.stamp = _stamp(function, flags)
         if not inlined:
-            with suppress(RuntimeError):  # no directory can be written to: compiled anew in every process
+            with suppress(RuntimeError):  # no directory can be written to: compiled again in every process
                 dispatcher._cache = _CheckedCache(function, dispatcher.stamp)
         made: Callable[..., Any] = dispatcher
         return made

@@ -269,7 +269,9 @@ class RayConfig:
         "local（本机自起一个）、auto（本机已在运行的）或 host:port",
     )
     ranks: int = _set(
-        2, "processes of the actor, and of whoever has none of its own", "actor 的进程数；没有自己进程的角色与它同住"
+        2,
+        "processes of the actor and of the roles without processes of their own",
+        "actor 的进程数；没有自己进程的角色与它同住",
     )
     critic_ranks: int = _set(
         0, "processes of the critic's own; 0: in the actor's", "critic 自己的进程数；0 与 actor 同进程"
@@ -311,7 +313,7 @@ class RayConfig:
 
 @dataclass
 class Config:
-    """Everything a run can be told."""
+    """Every setting of a run."""
 
     task: str = _set(
         "arithmetic", "arithmetic, counting, gsm8k:PATH, reasoning_gym:NAME, or a data file", "任务名或数据文件"

@@ -65,7 +65,7 @@ class ModelError(MingceError):
 
 
 class ClusterError(MingceError):
-    """A Ray cluster cannot be joined, has not what is asked of it, or keeps failing."""
+    """A Ray cluster cannot be joined, lacks the resources a run asks for, or keeps failing."""
 
 
 class RankFault(ClusterError):

@@ -11,9 +11,9 @@ _MOST_OF_OLDER_GLIBC = 1 << 25
 
 
 def keep_freed_memory() -> bool:
-    """Tells glibc not to give large blocks back (they are faulted in anew, page by page, at every use otherwise).
+    """Tells glibc not to give large blocks back (otherwise every use faults them in again, page by page).
 
-    On a CPU this makes memory-bound steps about twice as fast. Does nothing where there is no glibc. Says if it did.
+    On a CPU this makes memory-bound steps about twice as fast. Returns False where there is no glibc.
     """
     if not sys.platform.startswith("linux"):
         return False

@@ -17,6 +17,8 @@ from mingce.checkpoints import Draft
 from mingce.config import Config
 from mingce.engine.local import Roles
 from mingce.lang import display_lang, say
+from mingce.machine import free_memory
+from mingce.numbers import show_bytes
 
 SHARE = 0.5
 """Of the memory that is free, the most that a copy may take."""
@@ -60,7 +62,7 @@ class Saver:
     def _write(self, draft: Draft) -> None:
         try:
             draft.write()
-        except BaseException as error:  # told to the thread that trains
+        except BaseException as error:  # raised in the thread that trains
             self._error = error
 
 
@@ -69,22 +71,6 @@ def _fits(draft: Draft) -> bool:
         return False
     free = free_memory()
     return free is not None and draft.size <= SHARE * free
-
-
-def free_memory() -> float | None:
-    """Bytes that this process may still take, as the machine and its control group say; None where neither tells."""
-    limits = []
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-        limits.append(1024.0 * int(lines["MemAvailable"].split()[0]))
-    except (OSError, LookupError, ValueError):
-        pass
-    try:
-        group = Path("/sys/fs/cgroup")
-        limits.append(float((group / "memory.max").read_text()) - float((group / "memory.current").read_text()))
-    except (OSError, ValueError):  # no limit is the word max
-        pass
-    return min(limits) if limits else None
 
 
 def size_note(config: Config, roles: Roles, place: Path) -> tuple[str, bool] | None:
@@ -98,18 +84,14 @@ def size_note(config: Config, roles: Roles, place: Path) -> tuple[str, bool] | N
     short = total > free
     if whole < WORTH_SAYING and not short:
         return None
-    kept = f"{keep.last + keep.best - light} × {_gigabytes(whole)}"
-    kept += f" + {light} × {_gigabytes(weights)}" if light else ""
-    zh = f"每个存档 {_gigabytes(whole)}，最多保留 {kept}，写入时共需 {_gigabytes(total)}；磁盘剩余 {_gigabytes(free)}"
+    kept = f"{keep.last + keep.best - light} × {show_bytes(whole)}"
+    kept += f" + {light} × {show_bytes(weights)}" if light else ""
+    zh = f"每个存档 {show_bytes(whole)}，最多保留 {kept}，写入时共需 {show_bytes(total)}；磁盘剩余 {show_bytes(free)}"
     en = (
-        f"a checkpoint takes {_gigabytes(whole)}; at most {kept} are kept, {_gigabytes(total)} with one being written; "
-        f"{_gigabytes(free)} are free"
+        f"a checkpoint takes {show_bytes(whole)}; at most {kept} are kept, {show_bytes(total)} with one being written; "
+        f"{show_bytes(free)} are free"
     )
     if short:
         zh += "，不够：减小 keep.last、keep.best、keep.optimizer，或用 root=DIR 换个磁盘"
         en += ", not enough: lower keep.last, keep.best or keep.optimizer, or choose another disk with root=DIR"
     return say(display_lang(), zh, en), short
-
-
-def _gigabytes(size: float) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"

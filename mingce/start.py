@@ -17,10 +17,11 @@ from mingce.atomic import remove_directory
 from mingce.checkpoints import Checkpoint
 from mingce.config import Config, as_values, config_of, read_config, settings
 from mingce.credit import whitens
-from mingce.engine.local import Roles, build_roles, parameter_count
+from mingce.engine.local import Roles, build_roles
 from mingce.errors import MingceError, RankFault, RunError
 from mingce.lang import display_lang, say
 from mingce.no_learning import settings_without_learning
+from mingce.numbers import show_count
 from mingce.run import Run
 from mingce.saving import size_note
 from mingce.sinks import Sinks, check_sinks, open_sinks
@@ -161,7 +162,7 @@ def _sinks(trainer: Trainer, *, needed: bool = True) -> Sinks:
 
 
 def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
-    """Trains to the end (None), or until a rank is lost (how)."""
+    """Trains to the end and returns None, or returns the fault when a rank is lost."""
     try:
         trainer.train(sinks)
     except RankFault as fault:
@@ -172,7 +173,7 @@ def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
 
 
 def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
-    """A rank was lost: all ranks anew, and the run as its newest checkpoint left it."""
+    """Restarts all ranks after one was lost, and continues from the newest checkpoint."""
     run, lang = trainer.run, display_lang()
     again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
     again.interrupted, again.fingerprints = trainer.interrupted, trainer.fingerprints
@@ -265,7 +266,7 @@ def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
 
 def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
     """What a person wants to know at the start."""
-    train, apart, size = len(roles.train), len(roles.held_out), parameter_count(roles.actor.size)
+    train, apart, size = len(roles.train), len(roles.held_out), show_count(roles.actor.size)
     prompts, samples, c = config.prompts_per_step, config.samples_per_prompt, config.credit
     if display_lang() == "zh":
         whitened = "，白化" if whitens(config) else ""

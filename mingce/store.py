@@ -53,7 +53,7 @@ class LedgerStore:
     """The ledgers of a run, by step."""
 
     def __init__(self, directory: Path | str, *, hint: Hint = try_again, check: Callable[[], object] = lambda: None):
-        """`hint` ends the sentence that tells of a full disk; `check` is called before anything is written."""
+        """`hint` ends the sentence that reports a full disk; `check` is called before anything is written."""
         self.directory = Path(directory)
         self._hint, self._check = hint, check
         self.digests: dict[int, str] = {}
@@ -198,7 +198,7 @@ class LedgerStore:
 
     @contextmanager
     def _opened(self, step: int) -> Iterator[pq.ParquetFile]:
-        """The file of a step, checked for being one of ours; what goes wrong while it is read is told as damage."""
+        """The file of a step, checked for being one of ours; an error while it is read is reported as damage."""
         path = self._path(step)
         try:
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
@@ -227,7 +227,7 @@ class LedgerStore:
             return found
 
     def _scan(self, uid: str) -> tuple[int, int]:
-        """Find a uid without the index, which cannot be right, so that it is made anew."""
+        """Find a uid without the index, which must be wrong and is rebuilt."""
         with suppress(OSError):
             self._index.path.unlink(missing_ok=True)
         for step in self.steps():
@@ -256,7 +256,7 @@ class _UidIndex:
             yield database
 
     def add(self, step: int, stamp: tuple[int, int], uids: Sequence[str]) -> None:
-        """Enter a file, or enter it anew."""
+        """Enter a file, or replace its entry."""
         keys = b"".join(map(_key, uids))
         with self._opened() as database:
             database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (step, *stamp, keys))

@@ -202,7 +202,7 @@ class Trainer:
         try:
             yield
         except BaseException:
-            with suppress(MingceError):  # what ended training is told
+            with suppress(MingceError):  # what ended training is reported
                 self.saver.wait()
             raise
         self.saver.wait()

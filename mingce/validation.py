@@ -3,16 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass
 from typing import Any
 
 from mingce.config import Config
 from mingce.engine.local import Roles
-from mingce.models.prompts import render_prompt
-from mingce.roles.actor import row_seed
+from mingce.evaluation import evaluate
 from mingce.tasks.scoring import prompt_text
 
-SEED = 20_000  # apart from every seed of training
 SHOWN = 5
 
 
@@ -46,22 +44,12 @@ def validate(roles: Roles, config: Config, on_progress: Callable[[int, int], Non
     examples = [roles.held_out[i] for i in range(min(config.validation.examples, len(roles.held_out)))]
     if not examples:
         return Validation({}, [])
-    prompts = [render_prompt(roles.tokenizer, example.prompt) for example in examples]
-    seeds = [row_seed(SEED, 0, i) for i in range(len(prompts))]
-    greedy = replace(roles.actor.sampling, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
-    texts = {}
-    for name, sampling, done in (("greedy", greedy, 0), ("sampled", roles.actor.sampling, len(prompts))):
-
-        def told(rows: int, _: int, done: int = done) -> None:
-            on_progress(done + rows, 2 * len(prompts))
-
-        texts[name] = roles.actor.texts(roles.actor.draw(prompts, sampling, seeds, on_progress=told))
-    right = {name: roles.judge.right(examples, answers, seeds) for name, answers in texts.items()}
-    scores = roles.reward.scorer.score(examples, texts["sampled"], seeds)
-    metrics = {f"val/accuracy_{name}": sum(marks) / len(marks) for name, marks in right.items()}
-    metrics["val/score_mean"] = sum(score.total for score in scores) / len(scores)
-    answers = [
-        Answer(prompt_text(example), text, mark)
-        for example, text, mark in zip(examples[:SHOWN], texts["sampled"], right["sampled"], strict=False)
-    ]
-    return Validation(metrics, answers)
+    evaluation = evaluate(roles.actor, roles.reward.scorer, roles.judge, examples, 1, on_progress, score_greedy=False)
+    sampled = [row[0] for row in evaluation.sampled]
+    metrics = {
+        f"val/accuracy_{kind}": sum(answer.right for answer in answers) / len(answers)
+        for kind, answers in (("greedy", evaluation.greedy), ("sampled", sampled))
+    }
+    metrics["val/score_mean"] = sum(answer.score.total for answer in sampled) / len(sampled)
+    shown = [Answer(prompt_text(answer.example), answer.response, answer.right) for answer in sampled[:SHOWN]]
+    return Validation(metrics, shown)

@@ -49,7 +49,7 @@ class _Records:
 
 
 def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> Iterator[Found]:
-    """Every file of the run, one after the other; `progress` is told before each that takes long."""
+    """Every file of the run, one after the other; `progress` is called before each that takes long."""
     records, wrong = _read_records(run)
     chain_lost = False
     for step in run.checkpoint_steps():

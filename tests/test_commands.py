@@ -22,13 +22,13 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenize
 from mingce import checkpoints, start
 from mingce.commands import chat, check, doctor, evaluate, export, selftest
 from mingce.commands.chat import Chat
-from mingce.commands.evaluation import Answer, Evaluation
 from mingce.commands.findings import Finding
 from mingce.commands.opening import open_policy
 from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
 from mingce.commands.targets import find_run, parse_step
 from mingce.commands.typed import lines as typed
 from mingce.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
+from mingce.evaluation import Answer, Evaluation
 from mingce.ledger import Ledger
 from mingce.models.loading import load_causal_lm, model_directory
 from mingce.models.value_head import ValueModel
@@ -456,7 +456,7 @@ def test_an_export_is_the_policy_and_the_critic(run: Path, tmp_path: Path) -> No
     console = quiet()
     out = tmp_path / "deep" / "out"
     export.run(console, str(run), out, critic=True)
-    assert "the policy of step 2 (0.17 M parameters) is in" in said(console)
+    assert "the policy of step 2 (167 k parameters) is in" in said(console)
     assert {path.name for path in out.iterdir()} == {
         "config.json",
         "generation_config.json",

@@ -15,10 +15,10 @@ import torch
 from families import FAMILIES, each_family
 from rich.console import Console
 from transformers import (
+    CONFIG_MAPPING,
     AutoModelForCausalLM,
     AutoModelForSequenceClassification,
     GPT2Config,
-    MistralConfig,
     PretrainedConfig,
 )
 
@@ -26,18 +26,21 @@ from mingce.commands.plan import run
 from mingce.errors import MingceError
 from mingce.models.lora import LoraSettings, add_adapters
 from mingce.models.value_head import ValueModel
-from mingce.plan import activations, memory, roles, traffic
+from mingce.numbers import show_bytes, show_seconds
+from mingce.plan import activations, families, memory, roles, traffic
 from mingce.plan.families import read_shape, shape_of
 from mingce.plan.fit import fit
 from mingce.plan.growth import turning_point
 from mingce.plan.hardware import GPUS, Cluster
 from mingce.plan.job import Job, Learning, Lengths, read_job
+from mingce.plan.notes import notes
 from mingce.plan.page import parse, refreshed
 from mingce.plan.plan import Request, make_plan
 from mingce.plan.presets import PRESETS, find_shape
+from mingce.plan.presets import TINY as TINY_MODEL
 from mingce.plan.shape import ModelShape
 from mingce.plan.speed import step_speed
-from mingce.plan.units import parse_bytes, parse_rate, show_bytes, show_seconds
+from mingce.plan.units import parse_bytes, parse_rate
 from mingce.specs import ESTIMATORS, Estimator
 
 ROOT = Path(__file__).parents[1]
@@ -105,9 +108,111 @@ def test_parameters_are_those_of_transformers(family: str, varied: bool) -> None
     assert sorted([*[w.size for w in found.layer] * found.layers, *(w.size for w in found.ends)]) == sizes
 
 
-def test_parameters_of_mistral() -> None:
-    config = MistralConfig(**SMALL, num_key_value_heads=2, head_dim=24)
-    assert shape(config).parameters == numbers(on_meta(config))
+OTHERS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
+    "mistral": ({"head_dim": 24}, {"gated": True, "norms": 2, "keeps_qkv": False}),
+    "gemma2": ({"head_dim": 16}, {"norms": 4, "tied": True, "activation": "gelu_pytorch_tanh"}),
+    "gemma3_text": ({"head_dim": 16}, {"norms": 4, "qk_norm": True}),
+    "phi3": ({}, {"gated": True, "keeps_qkv": True}),
+    "starcoder2": ({}, {"gated": False, "rms_norm": False}),
+    "falcon": ({"multi_query": True, "num_key_value_heads": None}, {"kv_heads": 1, "inner": 256, "parallel": True}),
+    "mixtral": ({"num_local_experts": 6}, {"experts": 6, "inner": 2 * 176, "gated": True}),
+    "qwen3_moe": (
+        {"head_dim": 16, "num_experts": 6, "num_experts_per_tok": 3, "moe_intermediate_size": 40},
+        {"experts": 6, "inner": 3 * 40, "qk_norm": True},
+    ),
+}
+
+
+@pytest.mark.parametrize("family", OTHERS)
+def test_every_family_of_transformers_is_counted(family: str) -> None:
+    more, expected = OTHERS[family]
+    config = {"model_type": family} | SMALL | {"num_key_value_heads": 2} | more
+    counted = shape_of(config, family, "here")
+    model = on_meta(CONFIG_MAPPING[family](**config))
+    assert counted.parameters == numbers(model)
+    usual = {"kv_heads": 2, "inner": 176, "experts": 1, "layers": 3, "hidden": 64, "vocab": 512}
+    assert {name: getattr(counted, name) for name in usual | expected} == usual | expected
+    assert roles.actor(counted, rank=4).whole(learning=True) > 0
+
+
+def test_a_mixture_of_experts_is_said_to_be_counted_as_a_whole(tmp_path: Path) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "mixtral", "num_key_value_heads": 2} | SMALL), encoding="utf-8")
+    plan = make_plan(Request(model_config=str(file), gpus=2))
+    assert any("active for a token is not modelled" in note.text for note in notes(plan, "en"))
+    assert any("混合专家" in note.text for note in notes(plan, "zh"))
+
+
+def without_names(shape: ModelShape) -> ModelShape:
+    """Versions of transformers call some weights differently."""
+    layer, ends = (tuple(sorted((replace(w, name="") for w in part), key=str)) for part in (shape.layer, shape.ends))
+    return replace(shape, layer=layer, ends=ends, output=replace(shape.output, name=""))
+
+
+@pytest.mark.parametrize("name", PRESETS)
+def test_shapes_of_presets_are_those_of_transformers(name: str) -> None:
+    stored, built = find_shape(name), shape_of(PRESETS[name], name, name)
+    assert without_names(stored) == without_names(built), "run scripts/make_presets.py"
+
+
+def test_the_shape_of_the_embedded_model_is_that_of_its_configuration() -> None:
+    assert without_names(find_shape("tiny")) == without_names(read_shape(TINY_MODEL)), "run scripts/make_presets.py"
+
+
+@pytest.mark.parametrize(
+    "absurd",
+    [
+        {"num_hidden_layers": 10**9},
+        {"vocab_size": 10**30},
+        {"hidden_size": 1 << 30, "intermediate_size": 1 << 30, "vocab_size": 1 << 30},
+        {"num_hidden_layers": 0},
+        {"hidden_size": -64},
+        {"intermediate_size": 1.5},
+        {"num_attention_heads": 7},
+        {"num_attention_heads": 128},
+        {"rope_parameters": {"rope_type": "none"}},
+        {"head_dim": "many"},
+        {"hidden_act": "none"},
+        json.loads('{"a":' * 500 + "1" + "}" * 500),
+    ],
+    ids=lambda value: str(value)[:40],
+)
+def test_an_absurd_configuration_is_one_sentence(absurd: dict[str, Any]) -> None:
+    with pytest.raises(MingceError) as caught:
+        shape_of({"model_type": "llama"} | SMALL | absurd, "absurd", "here")
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 300
+
+
+def test_a_configuration_that_takes_too_much_is_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A label for each of two billion classes is more than any memory; the process that builds it is bounded."""
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama", "num_labels": (1 << 31) - 1} | SMALL), encoding="utf-8")
+    monkeypatch.setattr(families, "MOST_MEMORY", 1_500_000_000)
+    with pytest.raises(MingceError, match=r"cannot be counted within 1\.5 GB of memory|not counted within"):
+        find_shape(str(file))
+    monkeypatch.setattr(families, "MOST_SECONDS", 0.2)
+    with pytest.raises(MingceError, match=r"not counted within 0\.2 s"):
+        find_shape(str(file))
+
+
+def test_a_configuration_executes_nothing_and_loads_nothing(tmp_path: Path) -> None:
+    """Its own code is not imported, and the ways it names to compute attention are not looked for."""
+    (tmp_path / "evil.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass A: pass\n", encoding="utf-8")
+    stranger = {
+        "auto_map": {"AutoConfig": "evil.A", "AutoModelForCausalLM": "evil.A"},
+        "_name_or_path": str(tmp_path),
+        "_attn_implementation": "someone/kernel",
+        "attn_implementation": "someone/kernel",
+        "quantization_config": {"quant_method": "nothing"},
+        "dtype": "bfloat16",
+    }
+    file = tmp_path / "config.json"
+    file.write_text(json.dumps({"model_type": "llama"} | SMALL | stranger), encoding="utf-8")
+    assert find_shape(str(tmp_path)).dtype == shape_of(stranger | SMALL | {"model_type": "llama"}, "", "").dtype
+    with pytest.raises(MingceError, match="unknown model family"):
+        shape_of({"model_type": "evil"} | SMALL | stranger, "evil", "here")
+    assert not (tmp_path / "ran").exists()
 
 
 @each_family
@@ -160,7 +265,7 @@ def test_presets_have_the_published_sizes() -> None:
 def test_a_model_is_found_by_preset_size_file_or_directory(tmp_path: Path) -> None:
     assert find_shape("7b") == find_shape("Qwen/Qwen2.5-7B-Instruct") == find_shape("qwen2.5-7b")
     FAMILIES["qwen3"].save_pretrained(tmp_path)
-    assert find_shape(str(tmp_path)).parameters == read_shape(tmp_path / "config.json").parameters > 0
+    assert find_shape(str(tmp_path)).parameters == shape(FAMILIES["qwen3"]).parameters
     assert find_shape("tiny").parameters == numbers(AutoModelForCausalLM.from_pretrained(ROOT / "mingce/models/tiny"))
 
 
@@ -229,6 +334,8 @@ TINY: dict[str, Any] = {
     "num_key_value_heads": 2,
     "max_position_embeddings": 64,
 }
+
+TINY_MAMBA = {key: TINY[key] for key in ("vocab_size", "hidden_size", "num_hidden_layers")}
 
 
 def _predicted(case: plan_traffic.Case) -> tuple[Job, roles.RoleModel]:
@@ -464,19 +571,31 @@ def test_a_mistake_is_one_sentence(words: list[str], said: str) -> None:
     [
         ({"model_type": "llama", "vocab_size": 9}, "lacks the key hidden_size"),
         ({"vocab_size": 9}, "lacks the key model_type"),
-        ({"model_type": "mamba"}, "unknown model family 'mamba'"),
+        ({"model_type": "qwen22"}, "unknown model family 'qwen22'; did you mean 'qwen2'"),
+        ({"model_type": "gemma3", "text_config": {}}, "more than text"),
+        ({"model_type": "mamba"} | TINY_MAMBA, "not attention and feed-forward alone"),
         ({"model_type": "gpt2", "vocab_size": "many"}, "must be a whole number"),
-        ([], "not a model's configuration"),
     ],
-    ids=["missing", "no family", "other family", "no number", "a list"],
+    ids=["missing", "no family", "unknown family", "pictures", "no attention", "no number"],
 )
-def test_a_config_that_says_too_little_is_one_sentence(tmp_path: Path, config: Any, said: str) -> None:
-    file = tmp_path / "config.json"
-    file.write_text(json.dumps(config), encoding="utf-8")
+def test_a_config_that_says_too_little_is_one_sentence(config: Any, said: str) -> None:
     with pytest.raises(MingceError, match=said):
-        find_shape(str(file))
-    file.write_text("{", encoding="utf-8")
-    with pytest.raises(MingceError, match="is not JSON"):
+        shape_of(config, "short", "here")
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("{", "is not JSON"),
+        ("[]", "not a model's configuration"),
+        ('{"model_type": "llama", "vocab_size": 9}', "config.json lacks the key hidden_size"),
+    ],
+    ids=["no JSON", "a list", "missing"],
+)
+def test_a_file_that_is_no_configuration_is_one_sentence(tmp_path: Path, text: str, said: str) -> None:
+    file = tmp_path / "config.json"
+    file.write_text(text, encoding="utf-8")
+    with pytest.raises(MingceError, match=said):
         find_shape(str(file))
 
 

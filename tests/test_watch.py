@@ -21,6 +21,7 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.ledger import Ledger
+from mingce.numbers import figure, percent
 from mingce.watch import Summary, watch_for
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
 from mingce.watch.base import Pace
@@ -28,7 +29,7 @@ from mingce.watch.board import Board, Clockwork
 from mingce.watch.curves import BLOCKS, CAPACITY, Curve, sparkline
 from mingce.watch.live import LARGEST_SHARE, LiveWatch, pause_after
 from mingce.watch.plain import PlainWatch
-from mingce.watch.text import PHRASES, STAGES, duration, figure, padded, percent
+from mingce.watch.text import PHRASES, STAGES, duration, padded
 from mingce.watch.tokens import END, coloured, credit_style, folded, grouped, prompt_text, sampled_answer, visible
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")

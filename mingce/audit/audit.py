@@ -18,7 +18,7 @@ def checks() -> list[Check]:
 
 
 def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
-    """Everything that can be said about one dump. `watch` is told each check's name as it begins."""
+    """Everything that can be said about one dump. `watch` receives each check's name as it begins."""
     evidence = Evidence(dump)
     report = Report(
         dump.path, dump.source, dump.shape[0], int(dump.mask.sum()), remarks=list(dump.remarks), step=dump.step

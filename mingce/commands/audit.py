@@ -29,7 +29,7 @@ from mingce.terminal import make_console, write
 
 REPLAY = Check("K14 replay", ("用模型重算对数概率", "log-probs scored again by the model"), (), lambda evidence: ())
 PATIENCE = 2.0
-"""Seconds after which someone who waits at a terminal is told what is going on."""
+"""Seconds after which a terminal shows what is going on."""
 
 
 def run(

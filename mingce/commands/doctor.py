@@ -18,6 +18,8 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.commands.findings import Finding, one_line
+from mingce.machine import memory_sizes
+from mingce.numbers import show_bytes
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -40,10 +42,10 @@ TEXT = {
         "cores": "{cores} 核可用，torch 用 {threads} 线程",
         "threads": "线程多于可用的核会变慢；训练时设 threads={cores}。",
         "memory": "内存",
-        "memory_size": "共 {total:.1f} GB，可用 {free:.1f} GB",
+        "memory_size": "共 {total}，可用 {free}",
         "scarce_memory": "可用内存少于 2 GB；先关掉其他程序，或把 micro_batch_tokens 调小。",
         "disk": "磁盘",
-        "disk_size": "{path} 有 {free:.1f} GB 可用",
+        "disk_size": "{path} 有 {free} 可用",
         "scarce_disk": "剩余空间少于 1 GB；清理磁盘，或用 root=DIR 把运行放到别处。",
         "no_gpu": "无，用 CPU",
         "half": "可用",
@@ -68,10 +70,10 @@ TEXT = {
         "cores": "{cores} cores to use, {threads} threads in torch",
         "threads": "More threads than cores are slower; train with threads={cores}.",
         "memory": "memory",
-        "memory_size": "{total:.1f} GB, {free:.1f} GB free",
+        "memory_size": "{total}, {free} free",
         "scarce_memory": "Less than 2 GB are free; end other programs, or lower micro_batch_tokens.",
         "disk": "disk",
-        "disk_size": "{free:.1f} GB free at {path}",
+        "disk_size": "{free} free at {path}",
         "scarce_disk": "Less than 1 GB is left; free space, or put runs elsewhere with root=DIR.",
         "no_gpu": "none, the CPU is used",
         "half": "works",
@@ -117,13 +119,14 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
     """Python, processor, memory, disk, GPU and allocator."""
     version = f"{platform.python_version()} ({platform.system()} {platform.machine()})"
     yield Finding("Python", version, sys.version_info >= (3, 11), text["python"])
-    total, free = _memory()
-    if total:
-        size = text["memory_size"].format(total=total / 1e9, free=free / 1e9)
+    sizes = memory_sizes()
+    if sizes is not None:
+        total, free = sizes
+        size = text["memory_size"].format(total=show_bytes(total), free=show_bytes(free))
         yield Finding(text["memory"], size, free >= SCARCE_MEMORY, text["scarce_memory"], essential=False)
     here = Path.cwd()
     space = shutil.disk_usage(here).free
-    size = text["disk_size"].format(path=here, free=space / 1e9)
+    size = text["disk_size"].format(path=here, free=show_bytes(space))
     yield Finding(text["disk"], size, space >= SCARCE_DISK, text["scarce_disk"], essential=False)
     from mingce.memory import keep_freed_memory
 
@@ -137,7 +140,7 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
     yield Finding("CPU", used, threads <= cores, text["threads"].format(cores=cores), essential=False)
     yield from _half_precision(text)
     gpus = [torch.cuda.get_device_properties(i) for i in range(torch.cuda.device_count())]
-    named = ", ".join(f"{gpu.name} ({gpu.total_memory / 1e9:.0f} GB)" for gpu in gpus)
+    named = ", ".join(f"{gpu.name} ({show_bytes(gpu.total_memory)})" for gpu in gpus)
     yield Finding("GPU", named or text["no_gpu"], True if gpus else None)
 
 
@@ -214,13 +217,3 @@ def _version(requirement: Requirement) -> str | None:
 
 def _fits(requirement: Requirement, version: str | None) -> bool:
     return version is not None and requirement.specifier.contains(version, prereleases=True)
-
-
-def _memory() -> tuple[float, float]:
-    """Bytes of memory in all and free for use; 0 where the system does not say."""
-    try:
-        lines = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text(encoding="utf-8").splitlines())
-        total, free = (1024.0 * int(lines[name].split()[0]) for name in ("MemTotal", "MemAvailable"))
-    except (OSError, KeyError, ValueError):
-        return 0.0, 0.0
-    return total, free

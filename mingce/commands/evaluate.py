@@ -15,14 +15,15 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.atomic import atomic_write
-from mingce.commands.evaluation import Answer, Evaluation, evaluate
 from mingce.commands.opening import Opened, open_policy
 from mingce.commands.targets import Step
 from mingce.config import Config
 from mingce.engine.local import task_of
 from mingce.errors import DataError, RunError, SettingError
+from mingce.evaluation import Answer, Evaluation, evaluate
 from mingce.lang import display_lang
 from mingce.models.prompts import render_prompt
+from mingce.numbers import percent, rounded
 from mingce.roles.actor import Actor
 from mingce.roles.reward import Judge, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
@@ -31,7 +32,6 @@ from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
 from mingce.terminal import make_console
 from mingce.trust import expect_trust
-from mingce.watch.text import percent
 from mingce.watch.tokens import visible
 
 SHOWN = 5
@@ -194,8 +194,8 @@ def _show(console: Console, opened: Opened, config: Config, task: Task, evaluati
     table.add_column(text["greedy"], justify="right")
     table.add_column(text["sampled"].format(samples=samples), justify="right")
     shown: list[tuple[str, str, Callable[[float], str]]] = [
-        ("score", "score", lambda x: f"{x:.3f}"),
-        ("length", "length", lambda x: f"{x:.1f}"),
+        ("score", "score", lambda x: rounded(x, 3)),
+        ("length", "length", lambda x: rounded(x, 1)),
         ("cut", "cut", percent),
     ]
     accuracies = [_with_error(found, f"accuracy_{kind}") for kind in ("greedy", "sampled")]
@@ -215,7 +215,7 @@ def _show(console: Console, opened: Opened, config: Config, task: Task, evaluati
 
 
 def _with_error(found: dict[str, float], name: str) -> str:
-    return f"{percent(found[name])} ± {100 * found[name + '_error']:.1f}"
+    return f"{percent(found[name])} ± {rounded(100 * found[name + '_error'], 1)}"
 
 
 def _marked(answer: Answer) -> Text:

@@ -135,7 +135,7 @@ def _pair(
         raise SettingError(f"--score must be a finite number, but is {score}.")
     from mingce.commands.targets import find_run
 
-    find_run(run or "tiny", step)  # a wrong path is told before torch is loaded
+    find_run(run or "tiny", step)  # reports a wrong path before torch is loaded
     from mingce.explain.scored import scored
 
     keys = {"gamma": "credit.gamma", "lam": "credit.lam", "n": "credit.n", "k": "credit.k", "beta": "kl.reward_coef"}

@@ -11,10 +11,10 @@ from rich.text import Text
 from mingce.atomic import atomic_directory
 from mingce.commands.opening import open_policy
 from mingce.commands.targets import Step
-from mingce.engine.local import parameter_count
 from mingce.errors import RunError, SettingError
 from mingce.lang import display_lang
 from mingce.models.loading import save_model
+from mingce.numbers import show_count
 from mingce.terminal import make_console
 
 CRITIC = "critic"
@@ -61,7 +61,7 @@ def run(
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
     text = TEXT[display_lang()]
-    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": parameter_count(opened.actor.size)}
+    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": show_count(opened.actor.size)}
     said = [text["adapter" if adapter else "policy"].format(**facts, out=out)]
     if opened.critic is not None:
         said.append(text["critic"].format(out=out / CRITIC))

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
-from mingce.account import number
+from mingce.account import cell
 from mingce.watch.tokens import grouped, visible
 
 LOW, HIGH = (36, 92, 214), (34, 150, 84)
@@ -102,7 +102,7 @@ def account(spoken: Spoken, scale: Scale, title: str, headings: Sequence[str]) -
     for heading, symbol in list(zip(headings, SYMBOLS, strict=True))[: len(columns)]:
         table.add_column(f"{heading}\n{symbol}", justify="right")
     for t, name in enumerate(spoken.names):
-        cells = [number(column[t]) for column in columns]
+        cells = [cell(column[t]) for column in columns]
         cells[in_colour].stylize(scale.style(spoken.shown[t]))
         table.add_row(str(t), visible(name).replace(" ", "␣"), *cells)
     return table

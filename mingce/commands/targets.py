@@ -1,4 +1,4 @@
-"""What a person points at: a run's directory or a model. Found without torch, so that a wrong path is told at once."""
+"""What a person points at: a run's directory or a model. Without torch, so that a wrong path is reported at once."""
 
 from __future__ import annotations
 

@@ -10,6 +10,7 @@ from rich.markup import escape
 
 from mingce.errors import SettingError
 from mingce.lang import say
+from mingce.numbers import show_bytes
 from mingce.view.api import Api
 from mingce.view.gate import is_loopback
 from mingce.view.library import Library
@@ -42,7 +43,7 @@ def run(
         from mingce.view.export import write_export
 
         size = write_export(api, export, parse_steps(steps), rollouts, audit, lang=lang)
-        zh, en = f"已写出 {export}（{size / 1e6:.1f} MB）", f"wrote {export} ({size / 1e6:.1f} MB)"
+        zh, en = f"已写出 {export}（{show_bytes(size)}）", f"wrote {export} ({show_bytes(size)})"
         console.print(escape(say(lang, zh, en)), highlight=False)
         return
 

@@ -56,7 +56,7 @@ class Roles:
         return 0
 
     def rebuild(self, fault: RankFault) -> None:
-        """Replaces lost processes by such as they were at the start."""
+        """Restarts lost processes with the weights the run began with."""
         raise AssertionError("roles in this process cannot lose one") from fault
 
     def close(self) -> None:
@@ -107,7 +107,7 @@ def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note:
 def fitting_prompts(
     config: Config, task: Task, tokenizer: PreTrainedTokenizerBase, note: Callable[[str], None]
 ) -> tuple[Sequence[Example], Sequence[Example]]:
-    """The task's prompts to train on and those held out, without the overlong ones; `note` is told of these."""
+    """The task's prompts to train on and those held out, without the overlong ones, which `note` reports."""
     fitting = [
         filter_prompts(
             examples,
@@ -130,7 +130,7 @@ def fitting_prompts(
 
 
 def needs_reference(config: Config) -> bool:
-    """Whether the KL to where the policy started is asked for."""
+    """Whether any KL term needs the reference policy."""
     return config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
 
 
@@ -179,8 +179,3 @@ def task_of(config: Config) -> tuple[Task, bool]:
 def fitting_threads(model: torch.nn.Module) -> int:
     """One for a small model, whose matrices are not worth sharing out, else every core."""
     return 1 if sum(p.numel() for p in model.parameters()) < 5_000_000 else os.cpu_count() or 1
-
-
-def parameter_count(count: int) -> str:
-    """`0.19 M`: how large a model is."""
-    return f"{count / 1e6:.2f} M" if count < 1e9 else f"{count / 1e9:.1f} B"

@@ -47,7 +47,7 @@ Columns = dict[str, np.ndarray[Any, Any]]
 
 @dataclass(frozen=True)
 class Mistake:
-    """A person's mistake, found on a rank: told in the driver as it would be told here."""
+    """A person's mistake, found on a rank; the driver reports it as it would be reported here."""
 
     kind: str
     sentence: str

@@ -51,7 +51,7 @@ class RayRoles(Roles):
         return len(self.faults)
 
     def rebuild(self, fault: RankFault) -> None:
-        """All groups anew, with the weights of the start."""
+        """Restarts all groups with the weights the run began with."""
         self.faults.append(fault)
         if self.restarts > self.most_restarts:
             raise ClusterError(

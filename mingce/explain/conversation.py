@@ -86,7 +86,7 @@ class Conversation:
         self.choices: tuple[tuple[str, str], ...] = ()
 
     def ask(self, question: str) -> Answer:
-        """The answer to one line; a mistake in it is told in one sentence and changes nothing."""
+        """The answer to one line; a mistake in it is reported in one sentence and changes nothing."""
         self._hear_language(question)
         try:
             answer = self._answer(question.strip())

@@ -9,7 +9,7 @@ from typing import Any
 
 from mingce.columns import COLUMNS
 from mingce.explain.account import shown
-from mingce.explain.terminal import heading, settings_line
+from mingce.explain.terminal import heading, settings_line, wrong
 from mingce.explain.walk import Stage, Walk
 from mingce.explain.walk_texts import label
 
@@ -80,11 +80,7 @@ def _lines(walk: Walk, stage: Stage) -> Iterator[str]:
     yield ""
     for line in stage.lines:
         if not line.agrees:
-            said = label(
-                "wrong", walk.lang, t=line.t, token=line.token, recorded=shown(line.recorded),
-                computed=shown(line.computed),
-            )  # fmt: skip
-            yield f"- ✗ **{plain(said)}**\n"
+            yield f"- ✗ **{plain(wrong(line, walk.lang))}**\n"
 
 
 def _row(cells: Sequence[str]) -> str:

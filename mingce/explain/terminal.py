@@ -79,6 +79,12 @@ def settings_line(walk: Walk) -> str:
     return "   ".join(texts)
 
 
+def wrong(line: Line, lang: str) -> str:
+    """The sentence about a number of the ledger that the twin does not confirm."""
+    recorded, computed = shown(line.recorded), shown(line.computed)
+    return label("wrong", lang, t=line.t, token=line.token, recorded=recorded, computed=computed)
+
+
 def _plain(value: object) -> str:
     return shown(value) if isinstance(value, int | float) else str(value)
 
@@ -99,11 +105,7 @@ def _stage(walk: Walk, stage: Stage, number: int, width: int) -> Iterator[Text |
         yield from _lines(stage.lines, width)
     for line in stage.lines:
         if not line.agrees:
-            said = label(
-                "wrong", walk.lang, t=line.t, token=line.token, recorded=shown(line.recorded),
-                computed=shown(line.computed),
-            )  # fmt: skip
-            yield from _prose(f"✗ {said}", width, "bold red")
+            yield from _prose(f"✗ {wrong(line, walk.lang)}", width, "bold red")
     if stage.words:
         yield Text()
         yield from _prose(stage.words, width)

@@ -19,7 +19,7 @@ from mingce.explain.walk_texts import SCORES, SHORT, VALUES, label
 from mingce.watch.tokens import END, visible
 
 MOST, EACH = 40, 8
-"""Up to so many tokens are walked in a terminal; of more, so many at each end and so many with the largest |A|."""
+"""A terminal shows up to MOST tokens of a response; of a longer one EACH at both ends and EACH with the largest |A|."""
 
 
 @dataclass(frozen=True)

@@ -19,6 +19,7 @@ from typing import Any
 
 from mingce.errors import DataError, SettingError
 from mingce.lang import display_lang, say
+from mingce.machine import limit
 
 FACTOR_NAME = "MINGCE_DUMP_LIMIT"
 
@@ -114,10 +115,10 @@ class Allowance:
 
     def _apply(self) -> None:
         assert self._began is not None
-        _limit(resource.RLIMIT_CPU, self.seconds)
-        _limit(resource.RLIMIT_DATA, self.memory)
-        _limit(resource.RLIMIT_AS, self.memory + (1 << 30))  # libraries are mapped, too
-        _limit(resource.RLIMIT_FSIZE, self.room)
+        limit(resource.RLIMIT_CPU, self.seconds)
+        limit(resource.RLIMIT_DATA, self.memory)
+        limit(resource.RLIMIT_AS, self.memory + (1 << 30))  # libraries are mapped, too
+        limit(resource.RLIMIT_FSIZE, self.room)
         left = (
             self._began + 4 * self.seconds + 30 - time.monotonic()
         )  # waiting for a disk or other processes is no harm
@@ -125,13 +126,6 @@ class Allowance:
 
 
 ALLOWED = Allowance()
-
-
-def _limit(kind: int, most: int) -> None:
-    """The soft limit, so that it can be raised for the next file; not every system knows every kind."""
-    with contextlib.suppress(ValueError, OSError):
-        hard = resource.getrlimit(kind)[1]
-        resource.setrlimit(kind, (most if hard == resource.RLIM_INFINITY else min(most, hard), hard))
 
 
 def short(value: Any) -> str:

@@ -1,4 +1,4 @@
-"""What only we know of our own ledgers, laid to a dump of one before it is judged."""
+"""Adapts a dump read from a ledger of ours to what the audit expects."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
 
 
 def settled(dump: Dump) -> Dump:
-    """A dump of ours without what would mislead: a λ that its estimator has not, columns that no update filled."""
+    """A dump of ours without what would mislead: a λ its estimator does not use, columns no update has written."""
     spec = ESTIMATORS.get(str(dump.settings.get("estimator")))
     if spec is not None and "lam" not in spec.settings:
         dump.settings.pop("lam", None)
         if spec.fixed_lambda is not None:
             dump.settings["lam"] = spec.fixed_lambda
-    for told, columns in _UPDATED.items():  # a column of an update is 0 where no update came by
-        if told in dump.columns and bool((dump.mask & (dump.columns[told] == 0)).any()):
+    for marker, columns in _UPDATED.items():  # 0 where no update has written it
+        if marker in dump.columns and bool((dump.mask & (dump.columns[marker] == 0)).any()):
             for name in columns:
                 dump.columns.pop(name, None)
     return dump

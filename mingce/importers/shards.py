@@ -70,7 +70,7 @@ def joined(drafts: Sequence[Draft], where: str) -> Draft:
 
 
 def join_ranks(drafts: Sequence[Draft], where: str, expected: int | None = None) -> Draft:
-    """The files of one step, by rank; a rank that is missing is told. `expected` ranks were seen at other steps."""
+    """The files of one step, by rank; a missing rank is reported. `expected` ranks were seen at other steps."""
     drafts = sorted(drafts, key=lambda draft: -1 if draft.rank is None else draft.rank)
     for draft in drafts:
         if draft.rank is not None and "rank" not in draft.rows:

@@ -25,7 +25,7 @@ _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
 
 KeepRows = Callable[[slice, Tensor, Tensor], None]
-"""Told some of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
+"""Callback that receives a slice of the rows and their keys and values `[rows, kv_heads, width, D]`."""
 
 
 def read(

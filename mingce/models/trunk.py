@@ -126,8 +126,8 @@ def _layer_states(
 ) -> tuple[Tensor, Tensor]:
     """The stream `[S, H]` after a layer's attention, and what its second half adds.
 
-    The first layer is given the kinds of tokens that there are, and by `spread [S]` the kind of every state, for before
-    attention a state is nothing but its token. Of the last layer only the `chosen` states are wanted.
+    Before the first attention a state depends on its token only, so the first layer gets one row per distinct token;
+    `spread [S]` says which of them each state is. The last layer computes the `chosen` states only.
     """
     attention, norms = layer.self_attn, (layer.input_layernorm, layer.post_attention_layernorm)
     projections = attention.q_proj, attention.k_proj, attention.v_proj

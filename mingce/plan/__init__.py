@@ -5,5 +5,6 @@
     hardware  GPUs and their links     memory, activations         bytes a rank, by role and by stage
     fit       what goes into a GPU     traffic, speed, growth      bytes and seconds a step, and over more nodes
 
-Pure arithmetic: nothing here imports torch. docs/scaling.md says how it was checked.
+Arithmetic without torch, but for a config.json, which transformers builds on the meta device (families).
+docs/scaling.md says how it was checked.
 """

@@ -23,12 +23,12 @@ def layer_bytes(role: RoleModel, compute: int) -> int:
 
 
 def _norms(shape: ModelShape, frozen: bool, compute: int) -> int:
-    """Both norms of a layer. A frozen norm has no use for its normalised input later."""
+    """The norms of a layer. A frozen norm has no use for its normalised input later."""
     d = shape.hidden
     if shape.rms_norm:  # input in float32, normalised input, output; and the inverse root mean square
-        return 2 * (4 * d + (1 if frozen else 2) * compute * d + 4)
-    inputs = 1 if shape.parallel else 2
-    return compute * (inputs * d + 2 * d + 4)
+        return shape.norms * (4 * d + (1 if frozen else 2) * compute * d + 4)
+    inputs = 1 if shape.parallel else shape.norms
+    return compute * (inputs * d + shape.norms * (d + 2))
 
 
 def _attention(shape: ModelShape, frozen: bool, compute: int) -> int:
@@ -67,7 +67,7 @@ def _end_bytes(role: RoleModel, tokens: int, scored: int, compute: int) -> int:
 
 
 def backward_bytes(role: RoleModel, tokens: int, compute: int, *, checkpointing: bool) -> int:
-    """For a moment in the backward pass of the uppermost layer, which with checkpointing is computed anew."""
+    """For a moment in the backward pass of the uppermost layer, which checkpointing recomputes."""
     d, f = role.shape.hidden, role.shape.inner
     in_norm = 16 * d * tokens
     again = layer_bytes(role, compute) + compute * f * (3 if role.shape.activation in _OF_PARTS else 1)

@@ -1,17 +1,50 @@
-"""From a Hugging Face config.json to a model's weights, for the families that mingce trains."""
+"""From a Hugging Face config.json to a model's weights: transformers builds the model, and its tensors are counted.
+
+On torch's meta device a model has shapes but no numbers, so every family that transformers knows can be planned for.
+A config.json may come from anyone: only transformers' own classes are built, in a process of bounded time and memory.
+"""
 
 from __future__ import annotations
 
+import inspect
 import json
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import re
+import resource
+import subprocess
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import ModelError, UnknownNameError
-from mingce.plan.shape import ModelShape, Weight
+from mingce.errors import MingceError, ModelError, UnknownNameError
+from mingce.machine import limit
+from mingce.numbers import show_bytes
+from mingce.plan.shape import ModelShape, Weight, shape_of_values, shape_values
 from mingce.reading import read_regular
 
 Config = Mapping[str, Any]
+
+_SIZES = (
+    "vocab_size",
+    "hidden_size",
+    "intermediate_size",
+    "num_hidden_layers",
+    "num_attention_heads",
+    "num_key_value_heads",
+    "head_dim",
+)
+_LEFT_OUT = re.compile(r"auto_map|quantization_config|_name_or_path|(torch_)?dtype|.*_implementation(_internal)?")
+"""Keys that say how weights are found or computed, not how many there are: none may load code or files."""
+_REPEATED = re.compile(r"(layers?|blocks|heads?|experts|depth)$")
+MOST_REPEATED = 10_000
+MOST_DEPTH = 20
+MOST = 1 << 31
+MOST_PARAMETERS = 1 << 50
+MOST_SECONDS = 120.0
+MOST_MEMORY = 4 << 30
+OUTPUT = "lm_head.weight"
 
 
 def read_shape(path: Path) -> ModelShape:
@@ -28,7 +61,37 @@ def read_shape(path: Path) -> ModelShape:
     if not isinstance(config, dict):
         raise ModelError(f"{file} is not a model's configuration; give the config.json of a Hugging Face model.")
     name = file.parent.name if file.name == "config.json" and file.parent.name else file.stem
-    return shape_of(config, name, str(file))
+    return _shape_in_child(config, name, str(file))
+
+
+def _shape_in_child(config: Config, name: str, where: str) -> ModelShape:
+    """`shape_of` in a process with bounded time and memory, for a configuration that may be made to do harm."""
+    command = [sys.executable, "-P", "-m", "mingce.plan.families", name, where, str(MOST_MEMORY)]
+    try:
+        done = subprocess.run(command, input=json.dumps(config).encode(), capture_output=True, timeout=MOST_SECONDS)
+    except subprocess.TimeoutExpired:
+        raise ModelError(f"{where} describes a model that is not counted within {MOST_SECONDS:g} s.") from None
+    try:
+        answer = json.loads(done.stdout)
+    except ValueError:
+        raise ModelError(
+            f"{where} describes a model that cannot be counted within {show_bytes(MOST_MEMORY)} of memory."
+        ) from None
+    if "error" in answer:
+        raise ModelError(answer["error"])
+    return shape_of_values(answer["shape"])
+
+
+def main(name: str, where: str, memory: str) -> None:
+    """The child: a configuration on standard input, its shape or what is wrong with it on standard output."""
+    limit(resource.RLIMIT_CORE, 0)
+    limit(resource.RLIMIT_DATA, int(memory))
+    config = json.load(sys.stdin.buffer)
+    try:
+        answer: dict[str, Any] = {"shape": shape_values(shape_of(config, name, where))}
+    except MingceError as error:
+        answer = {"error": str(error)}
+    sys.stdout.write(json.dumps(answer))
 
 
 def shape_of(config: Config, name: str, where: str) -> ModelShape:
@@ -36,184 +99,182 @@ def shape_of(config: Config, name: str, where: str) -> ModelShape:
     family = config.get("model_type")
     if not isinstance(family, str):
         raise ModelError(f"{where} lacks the key model_type; give the config.json of a Hugging Face model.")
-    if family not in _FAMILIES:
-        raise UnknownNameError("model family", family, _FAMILIES)
-    return _FAMILIES[family](_Keys(config, where), name)
+    _check_sizes(config, where)
+    dtype = str(config.get("dtype") or config.get("torch_dtype") or "float32").removeprefix("torch.")
+    try:
+        return _count(_build(config, family, where), name, dtype, where)
+    except (MingceError, MemoryError):
+        raise
+    except Exception as error:  # a senseless configuration may break a model's class in any way
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise ModelError(f"{where} does not describe a model that transformers can build: {reason}") from None
 
 
-class _Keys:
-    """A configuration whose missing or senseless keys are errors that name them."""
-
-    def __init__(self, config: Config, where: str):
-        self.config, self.where = config, where
-
-    def size(self, key: str, default: int | None = None) -> int:
-        """A whole number above 0; without it (or null) the default, if there is one."""
-        value = self.config.get(key)
-        if value is None and default is not None:
-            return default
-        if value is None:
-            raise ModelError(f"{self.where} lacks the key {key}, without which its weights cannot be counted.")
-        if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-            raise ModelError(f"{self.where} has {key} = {value!r}, which must be a whole number above 0.")
-        return value
-
-    def dtype(self) -> str:
-        """What the weights are stored in; float32 where it does not say."""
-        return str(self.config.get("dtype") or self.config.get("torch_dtype") or "float32").removeprefix("torch.")
-
-    def flag(self, key: str, default: bool) -> bool:
-        """A yes or no."""
-        return bool(self.config.get(key, default))
+def _check_sizes(config: Config, where: str, depth: int = 0) -> None:
+    """Refuses numbers that no model has, at any depth, before anything is built from them."""
+    if depth > MOST_DEPTH:
+        raise ModelError(f"{where} nests its keys deeper than any model's configuration.")
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            _check_sizes(value, where, depth + 1)
+        elif isinstance(value, int) and not isinstance(value, bool):
+            most = MOST_REPEATED if _REPEATED.search(key) else MOST
+            if abs(value) > most:
+                raise ModelError(f"{where} has {key} = {str(value)[:20]}, which is larger than any model's.")
 
 
-def _linear(name: str, into: int, out: int, bias: bool) -> Iterator[Weight]:
-    yield Weight(f"{name}.weight", (out, into), matrix=True)
-    if bias:
-        yield Weight(f"{name}.bias", (out,))
+def _build(config: Config, family: str, where: str) -> Any:
+    """The model on the meta device, from transformers' own class of the family."""
+    import torch
+    from transformers import CONFIG_MAPPING, AutoModelForCausalLM
+    from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
+
+    if family not in MODEL_FOR_CAUSAL_LM_MAPPING_NAMES:
+        raise UnknownNameError("model family", family, MODEL_FOR_CAUSAL_LM_MAPPING_NAMES)
+    settings = {key: value for key, value in config.items() if key != "model_type" and not _LEFT_OUT.fullmatch(key)}
+    settings["pad_token_id"] = None  # an id beyond a small vocabulary is no matter here
+    _check_keys(settings, CONFIG_MAPPING[family], where)
+    auto: Any = AutoModelForCausalLM
+    with torch.device("meta"), _silent():
+        described = CONFIG_MAPPING[family](**settings)
+        return auto.from_config(described, attn_implementation="eager", trust_remote_code=False)
 
 
-def _layer_norm(name: str, width: int) -> Iterator[Weight]:
-    yield Weight(f"{name}.weight", (width,))
-    yield Weight(f"{name}.bias", (width,))
+def _check_keys(settings: Config, family: Any, where: str) -> None:
+    """Names a size that is missing or senseless, where transformers would take that of the family's first model."""
+    if "text_config" in family.sub_configs:
+        raise ModelError(f"{where} describes a model of more than text; give the config.json of its text model.")
+    parameters = inspect.signature(family).parameters
+    for size in _SIZES:
+        key = family.attribute_map.get(size, size)
+        value = settings.get(key, settings.get(size))
+        if value is None and key not in settings and key in parameters and isinstance(parameters[key].default, int):
+            raise ModelError(f"{where} lacks the key {key}, without which its weights cannot be counted.")
+        if value is not None and (not isinstance(value, int) or isinstance(value, bool) or value < 1):
+            raise ModelError(f"{where} has {key} = {value!r:.40}, which must be a whole number above 0.")
 
 
-def _llama_like(keys: _Keys, name: str) -> ModelShape:
-    """Llama, Mistral, Qwen2 and Qwen3, which differ in biases, in the norms of queries and keys, and in defaults."""
-    family = str(keys.config["model_type"])
-    vocab, hidden, inner = keys.size("vocab_size"), keys.size("hidden_size"), keys.size("intermediate_size")
-    heads = keys.size("num_attention_heads")
-    kv_heads = keys.size(
-        "num_key_value_heads", heads if family == "llama" or "num_key_value_heads" in keys.config else None
-    )
-    head_dim = keys.size("head_dim", None if family == "qwen3" else hidden // heads)
-    asked = family in ("llama", "qwen3") and keys.flag("attention_bias", False)
-    qkv_bias, out_bias = asked or family == "qwen2", asked
-    mlp_bias = family == "llama" and keys.flag("mlp_bias", False)
-    qk_norm = family == "qwen3"
-    norms = [Weight(f"{part}_layernorm.weight", (hidden,)) for part in ("input", "post_attention")]
-    head_norms = [Weight(f"self_attn.{part}_norm.weight", (head_dim,)) for part in "qk"] if qk_norm else []
-    output = Weight("lm_head.weight", (vocab, hidden), matrix=True)
-    ends = [Weight("embed_tokens.weight", (vocab, hidden)), Weight("norm.weight", (hidden,))]
-    return ModelShape(
+@contextmanager
+def _silent() -> Iterator[None]:
+    """Without transformers' remarks about ids and dtypes, which have no bearing on a count."""
+    from transformers.utils import logging as transformers_logging
+
+    before = transformers_logging.get_verbosity()
+    transformers_logging.set_verbosity(logging.ERROR)
+    try:
+        yield
+    finally:
+        transformers_logging.set_verbosity(before)
+
+
+def _count(model: Any, name: str, dtype: str, where: str) -> ModelShape:
+    """The shape of a built model."""
+    from torch.nn import Conv1d
+
+    config, output = model.config, model.get_output_embeddings()
+    heads = getattr(config, "num_attention_heads", None)
+    if getattr(config, "kv_lora_rank", None):
+        raise ModelError(f"{where} has latent attention (kv_lora_rank), whose cache cannot be planned.")
+    if output is None or output.weight.dim() != 2:
+        raise ModelError(f"{where} describes a model without an output layer over its vocabulary.")
+    blocks, layer, ends = _weights(model, where)
+    attention = [weight for weight in layer if weight.matrix and _in_attention(weight)]
+    if not heads or not attention or any(isinstance(module, Conv1d) for module in blocks[0].modules()):
+        raise ModelError(
+            f"{where} describes layers ({config.model_type}) that are not attention and feed-forward alone."
+        )
+    vocab, hidden = output.weight.shape
+    head_dim = getattr(config, "head_dim", None) or hidden // heads
+    norms = _norms(layer, hidden)
+    top = getattr(config, "num_experts_per_tok", None) or 1
+    inner, gated = _feed_forward([w for w in layer if w.matrix and not _in_attention(w)], hidden, top)
+    acts = (getattr(config, key, None) for key in ("hidden_activation", "hidden_act", "activation_function"))
+    shape = ModelShape(
         name=name,
-        family=family,
-        dtype=keys.dtype(),
+        family=config.model_type,
+        dtype=dtype,
         vocab=vocab,
         hidden=hidden,
-        layers=keys.size("num_hidden_layers"),
+        layers=len(blocks),
         heads=heads,
-        kv_heads=kv_heads,
+        kv_heads=_kv_heads(attention, hidden, heads, head_dim) or getattr(config, "num_key_value_heads", None) or heads,
         head_dim=head_dim,
-        inner=inner,
-        layer=(
-            *_linear("self_attn.q_proj", hidden, heads * head_dim, qkv_bias),
-            *_linear("self_attn.k_proj", hidden, kv_heads * head_dim, qkv_bias),
-            *_linear("self_attn.v_proj", hidden, kv_heads * head_dim, qkv_bias),
-            *_linear("self_attn.o_proj", heads * head_dim, hidden, out_bias),
-            *head_norms,
-            *_linear("mlp.gate_proj", hidden, inner, mlp_bias),
-            *_linear("mlp.up_proj", hidden, inner, mlp_bias),
-            *_linear("mlp.down_proj", inner, hidden, mlp_bias),
-            *norms,
-        ),
-        ends=(*ends, *([] if keys.flag("tie_word_embeddings", False) else [output])),
-        output=output,
-        activation=str(keys.config.get("hidden_act", "silu")),
-        gated=True,
-        rms_norm=True,
-        qk_norm=qk_norm,
-        parallel=False,
-        keeps_qkv=False,
+        inner=inner or getattr(config, "intermediate_size", None) or 4 * hidden,
+        layer=layer,
+        ends=ends,
+        output=next((w for w in ends if w.matrix and w.size == (vocab, hidden)), Weight(OUTPUT, (vocab, hidden), True)),
+        activation=next((str(act) for act in acts if act), "gelu"),
+        gated=gated,
+        norms=norms,
+        rms_norm=any("RMSNorm" in type(module).__name__ for module in blocks[0].modules()),
+        qk_norm=any(weight.name.endswith("q_norm.weight") for weight in layer),
+        parallel=bool(getattr(config, "use_parallel_residual", False)) or norms == 1,
+        keeps_qkv=len(attention) == 2 and any("Rotary" in type(module).__name__ for module in model.modules()),
+        experts=max((weight.size[0] for weight in layer if len(weight.size) == 3), default=1),
     )
+    if shape.parameters > MOST_PARAMETERS:
+        raise ModelError(f"{where} describes {shape.parameters:,} parameters, which is more than any model has.")
+    return shape
 
 
-def _gpt2(keys: _Keys, name: str) -> ModelShape:
-    vocab, hidden, heads = keys.size("vocab_size"), keys.size("n_embd"), keys.size("n_head")
-    inner = keys.size("n_inner", 4 * hidden)
-    output = Weight("lm_head.weight", (vocab, hidden), matrix=True)
+def _weights(model: Any, where: str) -> tuple[Sequence[Any], tuple[Weight, ...], tuple[Weight, ...]]:
+    """The model's layers, the weights of one of them, and those outside; layers must be alike."""
+    from torch.nn import Linear, ModuleList
+    from transformers.pytorch_utils import Conv1D
 
-    def conv(part: str, into: int, out: int) -> list[Weight]:  # its weight lies the other way round
-        return [Weight(f"{part}.weight", (into, out), matrix=True), Weight(f"{part}.bias", (out,))]
-
-    return ModelShape(
-        name=name,
-        family="gpt2",
-        dtype=keys.dtype(),
-        vocab=vocab,
-        hidden=hidden,
-        layers=keys.size("n_layer"),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        inner=inner,
-        layer=(
-            *_layer_norm("ln_1", hidden),
-            *conv("attn.c_attn", hidden, 3 * hidden),
-            *conv("attn.c_proj", hidden, hidden),
-            *_layer_norm("ln_2", hidden),
-            *conv("mlp.c_fc", hidden, inner),
-            *conv("mlp.c_proj", inner, hidden),
-        ),
-        ends=(
-            Weight("wte.weight", (vocab, hidden)),
-            Weight("wpe.weight", (keys.size("n_positions"), hidden)),
-            *_layer_norm("ln_f", hidden),
-            *([] if keys.flag("tie_word_embeddings", True) else [output]),
-        ),
-        output=output,
-        activation=str(keys.config.get("activation_function", "gelu_new")),
-        gated=False,
-        rms_norm=False,
-        qk_norm=False,
-        parallel=False,
-        keeps_qkv=False,
-    )
+    stacks = {name: part for name, part in model.named_modules() if isinstance(part, ModuleList) and len(part)}
+    deep = [name for name, part in stacks.items() if len(part) == model.config.num_hidden_layers]
+    if not deep:
+        raise ModelError(f"{where} describes a model whose layers cannot be told from its other parts.")
+    stack = max(deep, key=lambda name: sum(p.numel() for p in stacks[name].parameters()))
+    linear = {name for name, part in model.named_modules() if isinstance(part, Linear | Conv1D)}
+    layers: list[list[Weight]] = [[] for _ in stacks[stack]]
+    ends = []
+    for name, tensor in model.named_parameters():
+        matrix = tensor.dim() == 3 or (name.endswith(".weight") and name.removesuffix(".weight") in linear)
+        size = tuple(tensor.shape)
+        if name.startswith(stack + "."):
+            number, _, part = name.removeprefix(stack + ".").partition(".")
+            layers[int(number)].append(Weight(part, size, matrix))
+        else:
+            ends.append(Weight(name.removeprefix(model.base_model_prefix + "."), size, matrix))
+    if any(layer != layers[0] for layer in layers):
+        raise ModelError(f"{where} describes a model whose layers are not all alike, which cannot be planned.")
+    return list(stacks[stack]), tuple(layers[0]), tuple(ends)
 
 
-def _gpt_neox(keys: _Keys, name: str) -> ModelShape:
-    vocab, hidden, inner = keys.size("vocab_size"), keys.size("hidden_size"), keys.size("intermediate_size")
-    heads, bias = keys.size("num_attention_heads"), keys.flag("attention_bias", True)
-    output = Weight("embed_out.weight", (vocab, hidden), matrix=True)
-    return ModelShape(
-        name=name,
-        family="gpt_neox",
-        dtype=keys.dtype(),
-        vocab=vocab,
-        hidden=hidden,
-        layers=keys.size("num_hidden_layers"),
-        heads=heads,
-        kv_heads=heads,
-        head_dim=hidden // heads,
-        inner=inner,
-        layer=(
-            *_layer_norm("input_layernorm", hidden),
-            *_layer_norm("post_attention_layernorm", hidden),
-            *_linear("attention.query_key_value", hidden, 3 * hidden, bias),
-            *_linear("attention.dense", hidden, hidden, bias),
-            *_linear("mlp.dense_h_to_4h", hidden, inner, True),
-            *_linear("mlp.dense_4h_to_h", inner, hidden, True),
-        ),
-        ends=(
-            Weight("embed_in.weight", (vocab, hidden)),
-            *_layer_norm("final_layer_norm", hidden),
-            *([] if keys.flag("tie_word_embeddings", False) else [output]),
-        ),
-        output=output,
-        activation=str(keys.config.get("hidden_act", "gelu")),
-        gated=False,
-        rms_norm=False,
-        qk_norm=False,
-        parallel=keys.flag("use_parallel_residual", True),
-        keeps_qkv=True,
-    )
+def _in_attention(weight: Weight) -> bool:
+    """Whether it is a part of a layer's attention, as `self_attn.q_proj.weight` is."""
+    return any("attn" in part or "attention" in part for part in weight.name.split(".")[:-2])
 
 
-_FAMILIES: dict[str, Callable[[_Keys, str], ModelShape]] = {
-    "llama": _llama_like,
-    "mistral": _llama_like,
-    "qwen2": _llama_like,
-    "qwen3": _llama_like,
-    "gpt2": _gpt2,
-    "gpt_neox": _gpt_neox,
-}
+def _norms(layer: Sequence[Weight], hidden: int) -> int:
+    """How many times a layer normalises its states: two, where norms have no weights."""
+    scales = [w for w in layer if w.size == (hidden,) and w.name.endswith(".weight") and not _in_attention(w)]
+    return len(scales) or 2
+
+
+def _kv_heads(attention: Sequence[Weight], hidden: int, heads: int, head_dim: int) -> int:
+    """Heads of keys, from the width that queries and output leave of the products; 0 if it is no whole number."""
+    rest = sum(weight.count for weight in attention) - 2 * hidden * heads * head_dim
+    kv_heads, odd = divmod(rest, 2 * hidden * head_dim)
+    return 0 if odd or kv_heads < 0 else kv_heads
+
+
+def _feed_forward(matrices: Sequence[Weight], hidden: int, top: int) -> tuple[int, bool]:
+    """Its width for one token, and whether it is gated: three products of one size, or two where one is doubled."""
+    parts: dict[str, list[Weight]] = {}
+    for weight in matrices:
+        parts.setdefault(weight.name.rsplit(".", 1 if len(weight.size) == 3 else 2)[0], []).append(weight)
+    inner, gated = 0, False
+    for weights in parts.values():
+        least, total = min(w.count for w in weights), sum(w.count for w in weights)
+        if len(weights) > 1 and total in (2 * least, 3 * least):
+            experts = weights[0].size[0] if len(weights[0].size) == 3 else 0
+            inner += least // hidden * top // experts if experts else least // hidden
+            gated = gated or total == 3 * least
+    return inner, gated
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])

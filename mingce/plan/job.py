@@ -103,9 +103,9 @@ def read_job(
     prompt_tokens: int | None = None,
     response_tokens: int | None = None,
 ) -> Job:
-    """The work of a recipe with settings laid over it. `model` (preset, config.json, directory) replaces its model.
+    """The work of a recipe with overrides. `model` (preset, config.json, directory) replaces its model.
 
-    Lengths are the recipe's limits, unless what is expected is told.
+    Expected lengths are the recipe's limits unless given.
     """
     config = _read(recipe, overrides)
     shape = find_shape(model) if model is not None else model_of_recipe(config.model.path, "model.path")

@@ -5,9 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mingce.lang import say
+from mingce.numbers import show_bytes, show_seconds
 from mingce.plan.plan import Plan
 from mingce.plan.tables import word
-from mingce.plan.units import ceiling, show_bytes, show_seconds
+from mingce.plan.units import ceiling
 
 
 @dataclass(frozen=True)
@@ -48,6 +49,7 @@ def notes(plan: Plan, lang: str) -> list[Note]:
         *_padding(plan, lang),
         *_idle(plan, lang),
         *_reward(plan, lang),
+        *_experts(plan, lang),
         *_time(plan, lang),
     ]
 
@@ -165,6 +167,23 @@ def _reward(plan: Plan, lang: str) -> list[Note]:
                 lang,
                 f"奖励模型以 float32 整份在每个 rank 的 CPU 上运行（{size}）。",
                 f"The reward model runs whole and in float32 on the cores of every rank ({size}).",
+            )
+        )
+    ]
+
+
+def _experts(plan: Plan, lang: str) -> list[Note]:
+    experts = plan.job.actor.shape.experts
+    if experts == 1:
+        return []
+    return [
+        Note(
+            say(
+                lang,
+                f"混合专家模型（每层 {experts} 个专家）：没有考虑每个 token 只激活一部分专家，"
+                "全部计入运算，因此时间是上限。",
+                f"A mixture of experts ({experts} a layer): which of them are active for a token is not modelled; all "
+                "count as work, so times are upper bounds.",
             )
         )
     ]

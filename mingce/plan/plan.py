@@ -1,4 +1,4 @@
-"""What is asked of `mingce plan`, and everything it found."""
+"""The request that `mingce plan` gets, and the plan it makes."""
 
 from __future__ import annotations
 

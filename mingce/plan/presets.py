@@ -1,15 +1,22 @@
-"""Well-known models as numbers, for a plan without their files. Shapes as their publishers gave them."""
+"""Well-known models as numbers, for a plan without their files. Configurations as their publishers gave them.
+
+Their shapes are in presets.json (scripts/make_presets.py writes it), so that a plan for one needs no torch.
+"""
 
 from __future__ import annotations
 
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 from mingce.errors import ModelError, UnknownNameError
 from mingce.paths import expanded
-from mingce.plan.families import read_shape, shape_of
-from mingce.plan.shape import ModelShape
+from mingce.plan.families import read_shape
+from mingce.plan.shape import ModelShape, shape_of_values
 
+SHAPES = Path(__file__).with_suffix(".json")
+TINY = Path(__file__).parent.parent / "models" / "tiny"
 _LLAMA_3, _QWEN = 128_256, 151_936
 
 
@@ -68,18 +75,23 @@ SIZES = {
 """Short names."""
 
 
+@cache
+def _shapes() -> dict[str, dict[str, Any]]:
+    return dict(json.loads(SHAPES.read_bytes()))
+
+
 def find_shape(name: str) -> ModelShape:
     """The shape of a preset, a config.json, a model directory, or the embedded model `tiny`."""
     key = name.lower().rpartition("/")[2].removesuffix("-instruct")
     preset = SIZES.get(key, key)
     path = expanded(name)
     if name == "tiny":
-        return read_shape(Path(__file__).parent.parent / "models" / "tiny")
+        return shape_of_values(_shapes()[name])
     if path.exists() or path.suffix == ".json":
         return read_shape(path)
     if preset not in PRESETS:
         raise UnknownNameError("model", name, [*PRESETS, *SIZES], where=" nor a config.json or model directory here")
-    return shape_of(PRESETS[preset], preset, preset)
+    return shape_of_values(_shapes()[preset])
 
 
 def model_of_recipe(name: str, setting: str) -> ModelShape:

@@ -117,7 +117,7 @@ def _adapted(weights: Sequence[Weight], rank: int, targets: Sequence[str]) -> tu
     for weight in weights:
         name = weight.name.removesuffix(".weight")
         meant = not targets or any(name == target or name.endswith("." + target) for target in targets)
-        if weight.matrix and meant:
+        if weight.matrix and meant and len(weight.size) == 2:  # PEFT leaves experts out
             out, into = weight.size
             adapters.append(Weight(f"{name}.lora_A", (rank, into), matrix=True))
             adapters.append(Weight(f"{name}.lora_B", (out, rank), matrix=True))

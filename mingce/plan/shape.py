@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from functools import cached_property
+from typing import Any
 
 from mingce.plan.units import ceiling
 
@@ -52,12 +54,16 @@ class ModelShape:
     """The output layer `[V, D]`, in `ends` or tied to the embedding."""
     activation: str
     gated: bool
+    norms: int
+    """How many times a layer normalises its states."""
     rms_norm: bool
     qk_norm: bool
     parallel: bool
     """Attention and feed-forward read the same input (GPT-NeoX)."""
     keeps_qkv: bool
     """Values are a part of one product with queries and keys, whose rotated copies are kept beside it (GPT-NeoX)."""
+    experts: int = 1
+    """Feed-forward parts of a layer, of which a token goes through some; all of them count as its work."""
 
     @property
     def parameters(self) -> int:
@@ -78,3 +84,20 @@ class ModelShape:
     def kv_width(self) -> int:
         """Numbers of all keys of a token; its values are as many."""
         return self.kv_heads * self.head_dim
+
+
+def shape_values(shape: ModelShape) -> dict[str, Any]:
+    """A shape as JSON keeps it: a weight is its name, its size and whether it is a matrix."""
+    values = asdict(shape)
+    for part in ("layer", "ends"):
+        values[part] = [[w["name"], w["size"], w["matrix"]] for w in values[part]]
+    return values | {"output": [shape.output.name, shape.output.size, shape.output.matrix]}
+
+
+def shape_of_values(values: Mapping[str, Any]) -> ModelShape:
+    """The shape that `shape_values` wrote."""
+    layer, ends, (output,) = (
+        tuple(Weight(name, tuple(size), matrix) for name, size, matrix in part)
+        for part in (values["layer"], values["ends"], [values["output"]])
+    )
+    return ModelShape(**{**values, "layer": layer, "ends": ends, "output": output})

@@ -6,10 +6,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
 from mingce.lang import say
+from mingce.numbers import show_bytes, show_count, show_seconds, significant
 from mingce.plan.growth import Point
 from mingce.plan.memory import Parts, RankMemory
 from mingce.plan.plan import Plan
-from mingce.plan.units import figures, show_bytes, show_count, show_seconds
 
 
 @dataclass(frozen=True)
@@ -200,7 +200,7 @@ def assumptions_table(plan: Plan, lang: str) -> Table:
     gpu, assumed = plan.cluster.gpu, plan.cluster.assumptions
     flops = gpu.flops32 if plan.job.precision.compute == 4 else gpu.flops
     rows: list[tuple[str, ...]] = [
-        ("FLOP/s", figures(flops / 1e12) + " T", gpu.name),
+        ("FLOP/s", significant(flops / 1e12) + " T", gpu.name),
         ("bandwidth", show_bytes(gpu.bandwidth) + "/s", say(lang, "显存带宽", "of its own memory")),
         ("link", show_bytes(gpu.link) + "/s", say(lang, "节点内每卡单向", "to the GPUs of its node, one direction")),
         (

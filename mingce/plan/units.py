@@ -1,8 +1,7 @@
-"""Sizes and rates as people write them: 80GB, 40GiB, 3350GB/s, 400Gb/s."""
+"""Sizes and rates as people write them: 80GB, 40GiB, 3350GB/s, 400Gb/s. mingce.numbers shows them."""
 
 from __future__ import annotations
 
-import math
 import re
 
 from mingce.errors import SettingError
@@ -36,39 +35,3 @@ def parse_rate(option: str, text: str) -> float:
 
 def _factor(size: re.Match[str]) -> float:
     return float((1024 if size[3] else 1000) ** _POWERS[size[2].lower()])
-
-
-def show_bytes(count: float) -> str:
-    """Three figures and a unit: `14.2 GB`."""
-    return _by_thousands(count, (" B", " kB", " MB", " GB", " TB"))
-
-
-def show_seconds(seconds: float) -> str:
-    """`3.2 ms`, `41 s`, `12 min`, `3.4 h`: the unit in which it is easiest to grasp."""
-    for limit, factor, unit in ((1.0, 1e3, "ms"), (600.0, 1.0, "s"), (7200.0, 1 / 60, "min")):
-        if seconds < limit:
-            return f"{figures(seconds * factor)} {unit}"
-    return f"{figures(seconds / 3600)} h"
-
-
-def show_count(count: float) -> str:
-    """`7.62 B`, `145 k`: parameters and tokens."""
-    return _by_thousands(count, ("", " k", " M", " B", " T"))
-
-
-def _by_thousands(count: float, units: tuple[str, ...]) -> str:
-    """In the first unit that leaves less than a thousand, or the last."""
-    for unit in units[:-1]:
-        if count < 999.5:
-            return f"{figures(count)}{unit}"
-        count /= 1000
-    return f"{figures(count)}{units[-1]}"
-
-
-def figures(value: float) -> str:
-    """Three significant figures, without an exponent and without zeros that say nothing."""
-    if value == 0:
-        return "0"
-    places = max(0, 2 - math.floor(math.log10(abs(value))))
-    text = f"{value:.{places}f}"
-    return text.rstrip("0").rstrip(".") if "." in text else text

@@ -16,7 +16,7 @@ class BatchScorer(Protocol):
     def name(self) -> str: ...
 
     def start(self) -> None:
-        """Starts what scoring needs; what is wrong with it is told now."""
+        """Starts what scoring needs, so that an error in it is reported now."""
         ...
 
     def score(

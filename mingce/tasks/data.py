@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import bisect
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate
 from pathlib import Path
@@ -30,7 +31,26 @@ Convert = Callable[[Row, str], Example]
 REQUIRED = ("prompt", "data_source", "reward_model")
 
 
-class Examples(Sequence[Example]):
+class _Sliced(Sequence[Example]):
+    """Examples made on access, one at a time or by a slice."""
+
+    @abstractmethod
+    def at(self, index: int) -> Example:
+        """The example of an index from 0 on."""
+
+    @overload
+    def __getitem__(self, index: int) -> Example: ...
+
+    @overload
+    def __getitem__(self, index: slice) -> list[Example]: ...
+
+    def __getitem__(self, index: int | slice) -> Example | list[Example]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        return self.at(range(len(self))[index])
+
+
+class Examples(_Sliced):
     """The rows of one or several files as examples. `data_sources` are the different ones among them."""
 
     def __init__(self, paths: Sequence[str | Path], convert: Convert, columns: Sequence[str]) -> None:
@@ -47,16 +67,7 @@ class Examples(Sequence[Example]):
     def __len__(self) -> int:
         return self._ends[-1]
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        index = range(len(self))[index]
+    def at(self, index: int) -> Example:
         which = bisect.bisect_right(self._ends, index)
         rows = self._files[which]
         index -= self._ends[which] - len(rows)
@@ -75,7 +86,7 @@ class Examples(Sequence[Example]):
             raise DataError(f"{rows.where(index)}: {error}; mend or remove the row.") from error
 
 
-class Selected(Sequence[Example]):
+class Selected(_Sliced):
     """Some of the examples, by index, without copying them; `changed` stand in for those of the same index."""
 
     def __init__(
@@ -86,17 +97,9 @@ class Selected(Sequence[Example]):
     def __len__(self) -> int:
         return len(self._indices)
 
-    @overload
-    def __getitem__(self, index: int) -> Example: ...
-
-    @overload
-    def __getitem__(self, index: slice) -> list[Example]: ...
-
-    def __getitem__(self, index: int | slice) -> Example | list[Example]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        at = self._indices[index]
-        return self._changed[at] if at in self._changed else self._examples[at]
+    def at(self, index: int) -> Example:
+        place = self._indices[index]
+        return self._changed[place] if place in self._changed else self._examples[place]
 
 
 def verl_examples(paths: Sequence[str | Path]) -> Examples:

@@ -54,7 +54,7 @@ class Scoring:
         self._workers = Workers(self._scorer, workers, time_limit) if workers else None
 
     def start(self) -> None:
-        """Starts a worker process, where there are to be any: what is wrong with the scorer is told now."""
+        """Starts a worker process, if workers are used, so that an error in the scorer is reported now."""
         if self._workers is not None:
             self._workers.start()
 

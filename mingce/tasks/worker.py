@@ -21,6 +21,7 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 
 from mingce.errors import RewardError
+from mingce.machine import is_running
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import SEEDED, Failure, last_line, scored, seed_generators
 
@@ -120,19 +121,9 @@ def _end_with_the_trainer(watched: int, pipe: int) -> None:
     os.close(pipe)  # else the trainer would not notice that the worker is gone
     poll = select.poll()
     poll.register(watched, 0)  # only that the other end is closed
-    while not poll.poll(LOOK_MS) and os.getppid() == worker and _alive(trainer):
+    while not poll.poll(LOOK_MS) and os.getppid() == worker and is_running(trainer):
         pass
     os.killpg(worker, signal.SIGKILL)
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def _die_first_when_memory_is_short() -> None:

@@ -62,7 +62,7 @@ class Workers:
         self._crew: list[_Worker] = []
 
     def start(self) -> None:
-        """One worker, ready, so that what is wrong with the scorer is told before it is needed."""
+        """Starts one worker, so that an error in the scorer is reported before it is needed."""
         if not self._crew:
             self._crew.append(self._start())
         try:

@@ -203,7 +203,7 @@ class Api:
 
 @contextmanager
 def _damage_told(source: Source, step: int) -> Iterator[None]:
-    """A ledger whose columns are not what the table says confuses its reader in any way; it is told as damage."""
+    """A ledger whose columns are not those of the table can break its reader in any way; this is reported as damage."""
     try:
         yield
     except MingceError:

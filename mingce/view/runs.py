@@ -19,6 +19,7 @@ import yaml
 
 from mingce.columns import ROW_COLUMNS
 from mingce.errors import MingceError, RunError
+from mingce.machine import is_running
 from mingce.places import steps_named
 from mingce.reading import open_regular, read_yaml
 from mingce.run import Run, step_name
@@ -116,7 +117,7 @@ class RunSource(Source):
     def ledger_steps(self) -> list[int]:
         if not _inside(self.path, self._run.ledger_path):
             return []
-        named = steps_named(self._run.ledger_path, ".parquet")  # what is no file is looked at too, and told
+        named = steps_named(self._run.ledger_path, ".parquet")  # entries that are no files are reported too
         return [step for step in named if self._fault(step) is None]
 
     def _fault(self, step: int) -> str | None:
@@ -285,17 +286,9 @@ def _locked(lock: Path) -> bool:
         table = Path("/proc/locks").read_text(encoding="ascii")
     except OSError:  # not Linux
         found = _OWNER.match(owner)
-        return found is not None and len(found[1]) < 10 and found[2] == socket.gethostname() and _alive(int(found[1]))
+        return (
+            found is not None and len(found[1]) < 10 and found[2] == socket.gethostname() and is_running(int(found[1]))
+        )
     return any(
         line.split()[1] == "FLOCK" and line.split()[5].endswith(f":{status.st_ino}") for line in table.splitlines()
     )
-
-
-def _alive(process: int) -> bool:
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        return True
-    return True

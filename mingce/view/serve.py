@@ -55,7 +55,7 @@ def serve(
     lang: str | None = None,
     started: Callable[[Address], None] = lambda address: None,
 ) -> None:
-    """Serves until Ctrl-C; `started` is told the address."""
+    """Serves until Ctrl-C; `started` receives the address."""
     import uvicorn
 
     from mingce.view.app import make_app

@@ -1,4 +1,4 @@
-"""What the trainer tells while it runs, whoever is watching."""
+"""What the trainer reports while it runs, to any kind of display."""
 
 from __future__ import annotations
 

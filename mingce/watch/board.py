@@ -10,10 +10,11 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.text import Text
 
+from mingce.numbers import figure, percent
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
 from mingce.watch.base import PACE_STEPS
 from mingce.watch.curves import Curve, sparkline
-from mingce.watch.text import MUTED, STAGES, duration, figure, padded, percent
+from mingce.watch.text import MUTED, STAGES, duration, padded
 from mingce.watch.tokens import Answer, coloured, folded, scale
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"

@@ -10,9 +10,10 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from mingce.numbers import figure, percent, rounded
 from mingce.watch.base import Clock, Summary, Watch
 from mingce.watch.summary import print_summary
-from mingce.watch.text import duration, figure, padded, percent
+from mingce.watch.text import duration, padded
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger
@@ -85,7 +86,7 @@ class PlainWatch(Watch):
             if f"val/accuracy_{kind}" in metrics
         ]
         if "val/score_mean" in metrics:
-            parts.append(f"{self.text['curve_score']} {metrics['val/score_mean']:.3f}")
+            parts.append(f"{self.text['curve_score']} {rounded(metrics['val/score_mean'], 3)}")
         self._line("  ".join([self.text["validation"].format(step=step), *parts]))
 
     def end(self, summary: Summary) -> None:

@@ -10,8 +10,9 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
+from mingce.numbers import percent
 from mingce.watch.base import Summary
-from mingce.watch.text import MUTED, duration, percent
+from mingce.watch.text import MUTED, duration
 from mingce.watch.tokens import visible
 
 LONGEST_ANSWER = 60

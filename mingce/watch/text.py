@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from rich.cells import cell_len, set_cell_size
 
 MUTED = "#8b93a1"
@@ -116,24 +114,6 @@ def duration(seconds: float) -> str:
     minutes, rest = divmod(max(0, round(seconds)), 60)
     hours, minutes = divmod(minutes, 60)
     return f"{hours}:{minutes:02d}:{rest:02d}" if hours else f"{minutes}:{rest:02d}"
-
-
-def figure(x: float) -> str:
-    """A number in at most eight characters: `0.0031`, `0.710`, `8.10`, `4,312`, `-1.2e+09`."""
-    if not math.isfinite(x) or x == 0:
-        return f"{x + 0.0:g}"
-    size = abs(x)
-    if size >= 1e6 or 0 < size < 1e-4:
-        return f"{x:.1e}"
-    if size >= 1000:
-        return f"{x:,.0f}"
-    decimals = 4 if size < 0.1 else 3 if size < 1 else 2 if size < 10 else 1
-    return f"{x:.{decimals}f}"
-
-
-def percent(share: float) -> str:
-    """`96.8%`; a figure that is not a number stays what it is."""
-    return f"{100 * share:.1f}%" if math.isfinite(share) else str(share)
 
 
 def padded(text: str, width: int, right: bool = False) -> str:

@@ -12,7 +12,8 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from mingce.watch.text import MUTED, figure
+from mingce.numbers import figure
+from mingce.watch.text import MUTED
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger

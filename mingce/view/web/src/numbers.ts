@@ -8,9 +8,17 @@ export function number(x: Num | undefined, decimals = 4): string {
   if (x === null || x === undefined || !Number.isFinite(x)) return "–";
   const size = Math.abs(x);
   if (size > 0 && (size < 0.5 * 10 ** -decimals || size >= 1e7)) return power(x);
-  const shown = x.toFixed(decimals);
+  const shown = rounded(size, decimals);
   const trimmed = shown.includes(".") ? shown.replace(/\.?0+$/, "") : shown;
-  return (trimmed === "-0" ? "0" : trimmed).replace("-", "−");
+  return x < 0 && trimmed !== "0" ? `−${trimmed}` : trimmed;
+}
+
+/** A size of so many decimals by the rule of mingce/numbers.py: to three more first, then half up, so that what differs
+ *  by less than float32 can hold reads the same. */
+export function rounded(size: number, decimals: number): string {
+  const fine = BigInt(size.toFixed(decimals + 3).replace(".", ""));
+  const digits = String((fine + 500n) / 1000n).padStart(decimals + 1, "0");
+  return decimals ? `${digits.slice(0, -decimals)}.${digits.slice(-decimals)}` : digits;
 }
 
 function power(x: number): string {

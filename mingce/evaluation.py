@@ -1,7 +1,7 @@
-"""Answers to held-out prompts and what they come to.
+"""Answers to held-out prompts and what they come to, for validation in training and for `mingce eval`.
 
-Every prompt is answered once greedily and `samples` times by sampling, always with the same seeds: the first sample is
-the very one that training validates with, so the numbers can be compared.
+Every prompt is answered once greedily and `samples` times by sampling, always with the same seeds: validation draws the
+first of the samples that `mingce eval` draws, so their numbers can be compared.
 """
 
 from __future__ import annotations
@@ -17,7 +17,12 @@ from mingce.roles.actor import Actor, row_seed
 from mingce.roles.reward import Judge
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
-from mingce.validation import SEED
+
+SEED = 20_000  # apart from every seed of training
+
+
+UNSCORED = Score(float("nan"))
+"""Of an answer that was judged only."""
 
 
 @dataclass(frozen=True)
@@ -60,18 +65,18 @@ class Evaluation:
         """The numbers it comes to; `*_error` is the standard error over prompts."""
         rates = [statistics.fmean(answer.right for answer in row) for row in self.sampled]
         samples = [answer for row in self.sampled for answer in row]
-        found: dict[str, float] = {}
+        figures: dict[str, float] = {}
         for kind, answers, per_prompt in (
             ("greedy", self.greedy, [float(answer.right) for answer in self.greedy]),
             ("sampled", samples, rates),
         ):
-            found[f"accuracy_{kind}"] = statistics.fmean(per_prompt)
-            found[f"accuracy_{kind}_error"] = _standard_error(per_prompt)
-            found[f"score_{kind}"] = statistics.fmean(answer.score.total for answer in answers)
-            found[f"length_{kind}"] = statistics.fmean(answer.tokens for answer in answers)
-            found[f"cut_{kind}"] = statistics.fmean(answer.finish_reason == "length" for answer in answers)
-        found["pass_at_n"] = statistics.fmean(any(answer.right for answer in row) for row in self.sampled)
-        return found
+            figures[f"accuracy_{kind}"] = statistics.fmean(per_prompt)
+            figures[f"accuracy_{kind}_error"] = _standard_error(per_prompt)
+            figures[f"score_{kind}"] = statistics.fmean(answer.score.total for answer in answers)
+            figures[f"length_{kind}"] = statistics.fmean(answer.tokens for answer in answers)
+            figures[f"cut_{kind}"] = statistics.fmean(answer.finish_reason == "length" for answer in answers)
+        figures["pass_at_n"] = statistics.fmean(any(answer.right for answer in row) for row in self.sampled)
+        return figures
 
 
 def evaluate(
@@ -81,8 +86,14 @@ def evaluate(
     examples: Sequence[Example],
     samples: int,
     on_progress: Callable[[int, int], None] = lambda done, total: None,
+    *,
+    score_greedy: bool = True,
 ) -> Evaluation:
-    """Every example answered greedily and `samples` times by sampling, and scored; tells the rows done and in all."""
+    """Every example answered greedily and `samples` times by sampling, judged and scored.
+
+    `on_progress` receives the rows done and all rows. Without `score_greedy` greedy answers are judged only, which
+    spares a reward model or a person's function half of its work.
+    """
     prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
     total = len(prompts) * (1 + samples)
     seeds = [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)]
@@ -101,14 +112,15 @@ def evaluate(
     )
     repeated = [example for example in examples for _ in range(samples)]
     numbers = list(range(samples)) * len(examples)
-    first = _answers(actor, scorer, judge, examples, greedy, [None] * len(examples), seeds[::samples])
+    paid = scorer if score_greedy else None
+    first = _answers(actor, paid, judge, examples, greedy, [None] * len(examples), seeds[::samples])
     rest = _answers(actor, scorer, judge, repeated, sampled, numbers, seeds)
     return Evaluation(first, [rest[row * samples : (row + 1) * samples] for row in range(len(examples))])
 
 
 def _answers(
     actor: Actor,
-    scorer: BatchScorer,
+    scorer: BatchScorer | None,
     judge: Judge,
     examples: Sequence[Example],
     drawn: Generation,
@@ -117,7 +129,7 @@ def _answers(
 ) -> list[Answer]:
     texts = actor.texts(drawn)
     lengths = drawn.attention_mask.sum(1).tolist()
-    scores = scorer.score(examples, texts, seeds)
+    scores = [UNSCORED] * len(texts) if scorer is None else scorer.score(examples, texts, seeds)
     right = judge.right(examples, texts, seeds)
     rows = zip(examples, samples, texts, lengths, drawn.finish_reasons, scores, right, strict=True)
     return [Answer(*row) for row in rows]
