@@ -14,9 +14,10 @@ from typing import Any
 from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
 from mingce.reading import parse_yaml, read_regular
-from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_estimator, find_kl
+from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_kl
 from mingce.specs.estimators import TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
+from mingce.user_files import names_file
 
 _UNWHITENED = [estimator.name for estimator in ESTIMATORS.values() if not estimator.whitens]
 
@@ -485,7 +486,6 @@ def check_config(config: Config) -> None:
     from mingce.bounds import check_bounds
 
     check_bounds(config, {key: _value(config, key) for key, _, _ in settings()})
-    estimator = find_estimator(config.estimator)
     choices = {
         "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),
@@ -496,11 +496,16 @@ def check_config(config: Config) -> None:
         "credit.whiten": (config.credit.whiten, ("auto", "always", "never")),
         "kl.estimator": (config.kl.estimator.removesuffix("+"), KL_NAMES),
         "kl.loss_estimator": (config.kl.loss_estimator.removesuffix("+"), KL_NAMES),
-        "actor.loss": (config.actor.loss, POLICY_LOSSES),
         "actor.loss_agg_mode": (config.actor.loss_agg_mode, AGGREGATIONS),
         "actor.schedule": (config.actor.schedule, ("constant", "linear", "cosine")),
         "critic.schedule": (config.critic.schedule, ("constant", "linear", "cosine")),
     }
+    for key, value, table in (
+        ("estimator", config.estimator, ESTIMATORS),
+        ("actor.loss", config.actor.loss, POLICY_LOSSES),
+    ):
+        if not names_file(value):
+            choices[key] = value, tuple(table)
     for key, (value, known) in choices.items():
         if value not in known:
             raise UnknownNameError(key, value, known)
@@ -537,6 +542,20 @@ def check_config(config: Config) -> None:
             f"kl.loss_estimator={in_loss} as a loss does not depend on the reference; use {in_loss}+ or one of "
             f"{', '.join(kind.name for kind in KL_KINDS.values() if kind.as_loss)}."
         )
+    check_specs(config)
+
+
+def check_specs(config: Config) -> None:
+    """What estimator and policy loss need of the other settings; of one in a file, once that is loaded."""
+    estimator, loss = ESTIMATORS.get(config.estimator), POLICY_LOSSES.get(config.actor.loss)
+    for spec, section, prefix in ((estimator, config.credit, "credit"), (loss, config.actor, "actor")):
+        for name in () if spec is None else spec.settings:
+            if spec is not None and name not in vars(section):
+                raise UnknownNameError(
+                    f"setting of {spec.name}", f"{prefix}.{name}", [f"{prefix}.{one}" for one in vars(section)]
+                )
+    if estimator is None:
+        return
     if estimator.grouped and config.samples_per_prompt < 2:
         raise SettingError(
             f"estimator={config.estimator} compares the samples of a prompt; set samples_per_prompt to 2 or more."

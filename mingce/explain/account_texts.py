@@ -689,13 +689,23 @@ def _from_spec(spec: Estimator | PolicyLoss) -> Section:
     return Section("policy", title, spec.formula, spec.numbers, (words,) * 3, needs, losses=(spec.name,))
 
 
+def own_section(section_id: str, name: str) -> Section:
+    """The heading of an estimator or a policy loss of the person's own, whose numbers are shown as they are recorded."""
+    spec = ESTIMATORS.get(name) if section_id == "advantage" else POLICY_LOSSES.get(name)
+    symbol, zh, en = (
+        ("A_t", "功劳", "The credit") if section_id == "advantage" else ("L^π_t", "策略损失", "Policy loss")
+    )
+    title = f"{zh}（{name}）", f"{en} ({name})"
+    return Section(section_id, title, spec.formula if spec else symbol, "", (("", ""),) * 3, ())
+
+
 def _all_sections() -> Iterator[Section]:
     """The written sections, each followed by those of specs that have none, at the end of their kind."""
     estimators = {name for section in _WRITTEN for name in section.estimators or ()}
     losses = {name for section in _WRITTEN for name in section.losses or ()}
     extra = {
-        "advantage": [_from_spec(spec) for spec in ESTIMATORS.values() if spec.name not in estimators],
-        "policy": [_from_spec(spec) for spec in POLICY_LOSSES.values() if spec.name not in losses],
+        "advantage": [_from_spec(spec) for spec in ESTIMATORS.values() if spec.twin and spec.name not in estimators],
+        "policy": [_from_spec(spec) for spec in POLICY_LOSSES.values() if spec.twin and spec.name not in losses],
     }
     for section, following in zip(_WRITTEN, (*_WRITTEN[1:], None), strict=True):
         yield section

@@ -142,6 +142,10 @@ LABELS: dict[str, Pair] = {
     ),
     "not_whitened": ("这里不白化", "the advantages are not whitened here"),
     "given": ("没有 {names}：这些数是直接给出的", "no {names}: these numbers are given as they are"),
+    "own_code": (
+        "{code} 是自己写的代码，这里不执行：只列账本里的数，不能重算",
+        "{code} is code of one's own, which is not executed here: the recorded numbers are listed, not recomputed",
+    ),
     "no_account": ("没有可代入的公式，只列数", "there is no formula to put the numbers into; they are listed"),
     "wrong": (
         "t = {t} “{token}”：账本记 {recorded}，按公式是 {computed}",
