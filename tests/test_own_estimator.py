@@ -12,8 +12,10 @@ from typing import Any
 
 import pytest
 import torch
+from playwright.sync_api import Browser, expect
 from rich.console import Console
 from test_train import SMALL, trained
+from test_view_page import browser  # noqa: F401  # a fixture
 
 import mingce
 from mingce import start
@@ -279,3 +281,22 @@ def test_roles_built_from_code_load_what_they_need(file: Path) -> None:
     roles.close()
     assert roles.critic is None
     assert config.actor.loss in POLICY_LOSSES
+
+
+@pytest.mark.xdist_group("page")
+def test_the_page_shows_what_it_cannot_recompute(run: Path, tmp_path: Path, browser: Browser) -> None:  # noqa: F811
+    """Every view of a rollout opens; the sliders begin with an estimator that the page knows, and say so."""
+    done = mingce_command("view", run, "--export", tmp_path / "page.html", "--lang", "en")
+    assert done.returncode == 0, done.stderr
+    page, complaints = browser.new_page(), []
+    page.on("pageerror", lambda error: complaints.append(str(error)))
+    for place in ("#/", f"#/run/{run.name}", f"#/run/{run.name}/step/2", f"#/run/{run.name}/step/2/rollout/1"):
+        page.goto(f"file://{tmp_path / 'page.html'}{place}")
+        expect(page.locator("main h1")).to_be_visible()
+    for view in ("map", "microscope", "whatif"):
+        page.goto(f"file://{tmp_path / 'page.html'}#/run/{run.name}/step/2/rollout/1?view={view}")
+        expect(page.locator("main h1")).to_be_visible()
+    expect(page.locator(".own-code")).to_contain_text("odd is code of one's own")
+    page.locator("input[type=range]").first.press("ArrowLeft")
+    expect(page.locator("main h1")).to_be_visible()
+    assert complaints == []
