@@ -180,8 +180,8 @@ class ActorConfig(LearnerConfig):
 
     loss: str = _set(
         "ppo",
-        "; ".join(f"{loss.name}: {loss.en}" for loss in POLICY_LOSSES.values()),
-        "；".join(f"{loss.name}：{loss.zh}" for loss in POLICY_LOSSES.values()),
+        "; ".join(f"{loss.name}: {loss.en}" for loss in POLICY_LOSSES.values()) + "; or file.py:name of your own",
+        "；".join(f"{loss.name}：{loss.zh}" for loss in POLICY_LOSSES.values()) + "；或自己写的 file.py:name",
     )
     clip_low: float = _set(0.2, "ratios count down to 1 − this", "比值最低到 1 − 此值")
     clip_high: float = _set(0.2, "ratios count up to 1 + this", "比值最高到 1 + 此值")
@@ -319,8 +319,8 @@ class Config:
     )
     estimator: str = _set(
         "gae",
-        f"how advantages are estimated: {', '.join(ESTIMATORS)}",
-        f"优势估计器：{'、'.join(ESTIMATORS)}",
+        f"how advantages are estimated: {', '.join(ESTIMATORS)}, or file.py:name of your own",
+        f"优势估计器：{'、'.join(ESTIMATORS)}，或自己写的 file.py:name",
     )
     steps: int = _set(40, "training steps", "训练步数")
     prompts_per_step: int = _set(64, "different prompts a step", "每步多少个不同的提示")
