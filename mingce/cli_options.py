@@ -52,6 +52,6 @@ MappingOption = Annotated[
     Path | None, typer.Option(metavar="FILE", help="YAML or JSON that maps names here to names in the dump")
 ]
 TrustOption = Annotated[
-    bool, typer.Option("--trust", help="execute the reward function that the run names, without asking")
+    bool, typer.Option("--trust", help="execute the code that the run names (reward, estimator, loss) without asking")
 ]
 NumbersOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="one a token, separated by commas")]

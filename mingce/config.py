@@ -14,9 +14,10 @@ from typing import Any
 from mingce.errors import SettingError, UnknownNameError
 from mingce.lang import LANGS
 from mingce.reading import parse_yaml, read_regular
-from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_estimator, find_kl
+from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_kl
 from mingce.specs.estimators import GAE, TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
+from mingce.user_files import names_file
 
 _UNWHITENED = [estimator.name for estimator in ESTIMATORS.values() if not estimator.whitens]
 
@@ -179,8 +180,8 @@ class ActorConfig(LearnerConfig):
 
     loss: str = _set(
         "ppo",
-        "; ".join(f"{loss.name}: {loss.en}" for loss in POLICY_LOSSES.values()),
-        "；".join(f"{loss.name}：{loss.zh}" for loss in POLICY_LOSSES.values()),
+        "; ".join(f"{loss.name}: {loss.en}" for loss in POLICY_LOSSES.values()) + "; or file.py:name of your own",
+        "；".join(f"{loss.name}：{loss.zh}" for loss in POLICY_LOSSES.values()) + "；或自己写的 file.py:name",
     )
     clip_low: float = _set(0.2, "ratios count down to 1 − this", "比值最低到 1 − 此值")
     clip_high: float = _set(0.2, "ratios count up to 1 + this", "比值最高到 1 + 此值")
@@ -320,8 +321,8 @@ class Config:
     )
     estimator: str = _set(
         GAE,
-        f"how advantages are estimated: {', '.join(ESTIMATORS)}",
-        f"优势估计器：{'、'.join(ESTIMATORS)}",
+        f"how advantages are estimated: {', '.join(ESTIMATORS)}, or file.py:name of your own",
+        f"优势估计器：{'、'.join(ESTIMATORS)}，或自己写的 file.py:name",
     )
     steps: int = _set(40, "training steps", "训练步数")
     prompts_per_step: int = _set(64, "different prompts a step", "每步多少个不同的提示")
@@ -487,7 +488,6 @@ def check_config(config: Config) -> None:
     from mingce.bounds import check_bounds
 
     check_bounds(config, {key: _value(config, key) for key, _, _ in settings()})
-    estimator = find_estimator(config.estimator)
     choices = {
         "data.lang": (config.data.lang, LANGS),
         "engine": (config.engine, ("local", "ray")),
@@ -498,11 +498,16 @@ def check_config(config: Config) -> None:
         "credit.whiten": (config.credit.whiten, ("auto", "always", "never")),
         "kl.estimator": (config.kl.estimator.removesuffix("+"), KL_NAMES),
         "kl.loss_estimator": (config.kl.loss_estimator.removesuffix("+"), KL_NAMES),
-        "actor.loss": (config.actor.loss, POLICY_LOSSES),
         "actor.loss_agg_mode": (config.actor.loss_agg_mode, AGGREGATIONS),
         "actor.schedule": (config.actor.schedule, ("constant", "linear", "cosine")),
         "critic.schedule": (config.critic.schedule, ("constant", "linear", "cosine")),
     }
+    for key, value, table in (
+        ("estimator", config.estimator, ESTIMATORS),
+        ("actor.loss", config.actor.loss, POLICY_LOSSES),
+    ):
+        if not names_file(value):
+            choices[key] = value, tuple(table)
     for key, (value, known) in choices.items():
         if value not in known:
             raise UnknownNameError(key, value, known)
@@ -539,6 +544,20 @@ def check_config(config: Config) -> None:
             f"kl.loss_estimator={in_loss} as a loss does not depend on the reference; use {in_loss}+ or one of "
             f"{', '.join(kind.name for kind in KL_KINDS.values() if kind.as_loss)}."
         )
+    check_specs(config)
+
+
+def check_specs(config: Config) -> None:
+    """What estimator and policy loss need of the other settings; of one in a file, once that is loaded."""
+    estimator, loss = ESTIMATORS.get(config.estimator), POLICY_LOSSES.get(config.actor.loss)
+    for spec, section, prefix in ((estimator, config.credit, "credit"), (loss, config.actor, "actor")):
+        for name in () if spec is None else spec.settings:
+            if spec is not None and name not in vars(section):
+                raise UnknownNameError(
+                    f"setting of {spec.name}", f"{prefix}.{name}", [f"{prefix}.{one}" for one in vars(section)]
+                )
+    if estimator is None:
+        return
     if estimator.grouped and config.samples_per_prompt < 2:
         raise SettingError(
             f"estimator={config.estimator} compares the samples of a prompt; set samples_per_prompt to 2 or more."

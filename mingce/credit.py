@@ -43,9 +43,8 @@ def credit_columns(
     arguments = spec.arguments(inputs, settings, bootstrap)
     columns: dict[str, Tensor] = spec.function(**arguments).columns()
     if spec.needs_critic:
-        columns["deltas"] = td_errors(
-            inputs["rewards"], inputs["values"], inputs["response_mask"], arguments["gamma"], bootstrap
-        )
+        gamma = arguments.get("gamma", settings.get("gamma", 1.0))
+        columns["deltas"] = td_errors(ledger["rewards"], ledger["values"], ledger.mask, gamma, bootstrap)
     return columns
 
 

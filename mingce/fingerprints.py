@@ -24,7 +24,9 @@ from mingce.lang import display_lang, say
 from mingce.models.loading import model_directory
 from mingce.reading import open_regular
 from mingce.run import Run
+from mingce.specs.own import own_file
 from mingce.tasks.function import split_spec
+from mingce.user_files import split_file_spec
 
 WHOLE = 64 << 20
 BLOCK = 1 << 20
@@ -35,6 +37,8 @@ _FREE = (
 """Settings that change what is kept, watched or waited for, and not what is learned."""
 _PATHS = ("data.train", "data.held_out", "model.path", "critic.path", "reward.model")
 """Settings that name files, whose content is compared; where they lie does not matter."""
+_FUNCTIONS = ("reward.function", "estimator", "actor.loss")
+"""Settings that may name a function in a file, which is compared likewise."""
 
 
 def take(config: Config, roles: Roles) -> dict[str, Any]:
@@ -43,6 +47,7 @@ def take(config: Config, roles: Roles) -> dict[str, Any]:
         "settings": dict(_settings(config)),
         "data": _files(_data_paths(config)),
         "reward": _reward_code(config),
+        "own": _own_code(config),
         "model": {role: _files(_model_files(path)) for role, path in _models(config)},
         "libraries": libraries(),
         "threads": config.threads or (config.ray.cpus if config.engine == "ray" else torch.get_num_threads()),
@@ -77,8 +82,9 @@ def changes(run: Run, checkpoint: Checkpoint, now: dict[str, Any], overrides: Se
     return told + _log_changes(run, checkpoint)
 
 
-_ZH = {"setting": "设置：", "data": "数据：", "reward": "奖励：", "model": "模型：", "library": "软件版本：",
-       "threads": "线程数：", "cpu": "CPU 指令集：", "prompts": "提示数（训练、留出）："}  # fmt: skip
+_ZH = {"setting": "设置：", "data": "数据：", "reward": "奖励：", "own": "自己的代码：", "model": "模型：",
+       "library": "软件版本：", "threads": "线程数：", "cpu": "CPU 指令集：",
+       "prompts": "提示数（训练、留出）："}  # fmt: skip
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
@@ -87,10 +93,11 @@ def _differences(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[st
     for key in old:
         if key in new and old[key] != new[key] and not (key in _PATHS and old[key] and new[key]):
             yield key, f"setting {key}", old[key], new[key]
-    was, code = then.get("reward", {}), now["reward"]
-    shared = was.keys() & code.keys()  # which modules are loaded depends on who calls; an old one names a new one
     groups = [("data", then.get("data"), now["data"])]
-    groups.append(("reward", {name: was[name] for name in shared}, {name: code[name] for name in shared}))
+    for what in ("reward", "own"):
+        was, code = then.get(what, {}), now[what]
+        shared = was.keys() & code.keys()  # which modules are loaded depends on who calls; an old one names a new one
+        groups.append((what, {name: was[name] for name in shared}, {name: code[name] for name in shared}))
     groups += [(f"model {role}", then.get("model", {}).get(role), files) for role, files in now["model"].items()]
     for what, before, after in groups:
         if before is not None and list(before.values()) != list(after.values()):
@@ -137,7 +144,8 @@ def _settings(config: Config) -> Iterator[tuple[str, Any]]:
 
     for key, value in flat(as_values(config), ""):
         if not key.startswith(_FREE) and key != "threads" and (config.engine == "ray" or not key.startswith("ray.")):
-            yield key, split_spec(value)[1] if key == "reward.function" and value else value
+            parts = split_file_spec(value) if key in _FUNCTIONS and value else None
+            yield key, value if parts is None else parts[1] or "compute_score"
     if config.actor.schedule != "constant" or config.critic.schedule != "constant":
         yield "steps (the learning rate follows them)", config.steps
 
@@ -153,9 +161,22 @@ def _reward_code(config: Config) -> dict[str, str]:
     if config.reward.function is None:
         return {}
     file = split_spec(config.reward.function)[0].expanduser().resolve()
+    return {"function": of_file(file)} | _beside(file)
+
+
+def _own_code(config: Config) -> dict[str, str]:
+    """The same of the person's own estimator and policy loss."""
+    named = {"estimator": own_file(config.estimator), "loss": own_file(config.actor.loss)}
+    files = {name: file for name, file in named.items() if file is not None}
+    beside = [_beside(file) for file in files.values()]
+    return {name: of_file(file) for name, file in files.items()} | {k: v for part in beside for k, v in part.items()}
+
+
+def _beside(file: Path) -> dict[str, str]:
+    """The modules in the file's directory that are loaded, by name."""
     loaded = {getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name != "__main__"}
     beside = {Path(name).resolve() for name in loaded if name and Path(name).parent.resolve() == file.parent}
-    return {"function": of_file(file)} | _files(sorted(beside - {file}))
+    return _files(sorted(beside - {file}))
 
 
 def _models(config: Config) -> Iterator[tuple[str, str]]:

@@ -32,20 +32,21 @@ from mingce.validation import Validation
 from mingce.watch import Summary, Watch, watch_for
 
 
-def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dry_run: bool = False) -> None:
-    """A new run, or with `dry_run` only what it would be."""
+def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dry_run: bool = False) -> Path | None:
+    """A new run, whose directory it returns, or with `dry_run` only what it would be (None)."""
     config = read_config(recipe, overrides)
     with watch_for(console, display_lang()) as watch:
         check_sinks(config.keep.loggers)
         if dry_run:
             show_plan(console, config, build_roles(config, watch.note))
-            return
+            return None
         remember(list(executed_by(config, trains=True)))
         with (
             closing(roles_of(config, watch.note)) as roles,
             Run.create(config.root, config.name, as_values(config)) as run,
         ):
             _train(run, config, roles, watch, resumed=False)
+            return run.path
 
 
 def resume(

@@ -22,6 +22,7 @@ from rich.text import Text
 from mingce.config import Config
 from mingce.errors import RunError
 from mingce.lang import display_lang, say
+from mingce.specs.own import own_file
 from mingce.tasks.function import split_spec
 from mingce.watch.tokens import visible
 
@@ -49,6 +50,10 @@ def executed_by(config: Config, *, trains: bool) -> Iterator[Executed]:
         path = split_spec(config.reward.function)[0].resolve()
         if path.is_file():
             yield Executed("reward.function", str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    for setting, name in (("estimator", config.estimator), ("actor.loss", config.actor.loss)):
+        file = own_file(name) if trains else None
+        if file is not None and file.is_file():
+            yield Executed(setting, str(file), hashlib.sha256(file.read_bytes()).hexdigest())
     if trains and config.engine == "ray" and config.ray.address not in ("local", "auto"):
         yield Executed("ray.address", config.ray.address)
 

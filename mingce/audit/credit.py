@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from mingce.audit.dump import own_estimator
 from mingce.audit.evidence import Bools, Evidence, Floats, last_slot, rows_with
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.specs import ESTIMATORS
@@ -178,7 +179,7 @@ def _shift(x: Floats, by: int) -> Floats:
 def recursion(e: Evidence) -> Iterator[Finding]:
     """Do the advantages follow from rewards and values?"""
     spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
-    if spec is not None and spec.kind in ("window", "share"):
+    if own_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
         return
     mask = _reach(e)
     rewards, values, advantages = _finite(e["rewards"], e["values"], raw_advantages(e))
@@ -375,7 +376,7 @@ def _bootstrap(
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
     spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
-    if spec is not None and spec.kind in ("window", "share"):
+    if own_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
         return
     sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
     if e.has("values") or constant_rows(e, sums):
@@ -412,6 +413,8 @@ def constant_rows(e: Evidence, column: Floats) -> bool:
 
 def returns(e: Evidence) -> Iterator[Finding]:
     """R = A + V with the stored raw advantages."""
+    if own_estimator(e.dump):
+        return
     raw, values, found = _finite(e["raw_advantages"], e["values"], e["returns"])
     where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e["raw_advantages"])
     off = where & (np.abs(raw + values - found) > e.tolerance * e.scale(raw, values))

@@ -9,6 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mingce.errors import ColumnError
+from mingce.specs import ESTIMATORS
 
 Array = NDArray[Any]
 
@@ -95,3 +96,10 @@ class Dump:
         """Whether every name is a token column, row column, setting or scalar of this dump; `a|b` means either."""
         known = (self.columns, self.rows, self.settings, self.scalars)
         return all(any(one in part for one in name.split("|") for part in known) for name in names)
+
+
+def own_estimator(dump: Dump) -> str | None:
+    """The estimator of the person's own that made the advantages of a ledger of ours, which nothing here can recompute."""
+    name = dump.settings.get("estimator") if dump.source == "mingce" else None
+    spec = ESTIMATORS.get(str(name))
+    return str(name) if name is not None and (spec is None or spec.kind == "own") else None

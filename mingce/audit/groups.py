@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.credit import constant_rows
+from mingce.audit.dump import own_estimator
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.specs import ESTIMATORS
@@ -119,7 +120,9 @@ def groups(e: Evidence) -> Iterator[Finding]:
     spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
     if e.has("values") and not (spec is not None and spec.grouped):
         return
-    if spec is not None and spec.kind == "share":  # constant in a row, and compared with no other
+    if own_estimator(e.dump) or (
+        spec is not None and spec.kind == "share"
+    ):  # constant in a row, and compared with no other
         return
     true = _groups(e)
     used = np.flatnonzero(e.mask.any(axis=1))

@@ -19,7 +19,7 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.learner import take_weights
 from mingce.run import Run
-from mingce.specs import find_estimator
+from mingce.specs import ESTIMATORS
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,8 @@ def open_policy(
     if found is None:
         return Opened(str(where), config, actor, None, 0, run)
     take_weights(actor.model, found.tensors["actor"])
-    wanted = critic and find_estimator(config.estimator).needs_critic and "critic" in found.tensors
+    known = ESTIMATORS.get(config.estimator)  # None: a file, which is not executed for this
+    wanted = critic and (known is None or known.needs_critic) and "critic" in found.tensors
     beside = _critic(config, actor, found) if wanted else None
     return Opened(str(where), config, actor, beside, found.step, run, found.state.get("kl_coef"))
 

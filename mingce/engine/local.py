@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
-from mingce.config import Config
+from mingce.config import Config, check_specs
 from mingce.errors import DataError, RankFault
 from mingce.lang import display_lang, say
 from mingce.memory import keep_freed_memory
@@ -23,6 +23,7 @@ from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
+from mingce.specs.own import load_own
 from mingce.tasks.base import Example, Task
 from mingce.tasks.combined import BatchScorer
 from mingce.tasks.data import filter_prompts
@@ -80,6 +81,7 @@ def _order(count: int, seed: int, epoch: int) -> list[int]:
 
 def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> Roles:
     """Loads task, tokenizer and models; everything a person may have got wrong shows here."""
+    load_specs(config)
     task, task_scores = task_of(config)
     function = function_pool(config.reward)
     scorer = reward_scorer(task, config.reward, function, task_scores=task_scores)
@@ -89,6 +91,12 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     except BaseException:
         scorer.close()
         raise
+
+
+def load_specs(config: Config) -> None:
+    """The person's own estimator and policy loss, executed here, and that the settings go with them."""
+    load_own(estimator=config.estimator, loss=config.actor.loss)
+    check_specs(config)
 
 
 def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note: Callable[[str], None]) -> Roles:

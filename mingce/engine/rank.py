@@ -39,6 +39,7 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
 from mingce.roles.reward import function_pool, reward_scorer
+from mingce.specs.own import load_own
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
 
@@ -113,6 +114,8 @@ class Rank:
     def build(self, host: str, port: int, own: str) -> Facts | None:
         """Meets the others, loads the models and keeps this rank's shards. `own` is this node's address."""
         torch.manual_seed(self.config.seed)
+        if "actor" in self.roles:
+            load_own(loss=self.config.actor.loss)  # advantages are the driver's
         if "reward" in self.roles:
             task, task_scores = task_of(self.config)
             function = function_pool(self.config.reward)

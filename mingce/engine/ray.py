@@ -17,7 +17,7 @@ from transformers import PreTrainedTokenizerBase
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, expect_cluster, ray_package
 from mingce.engine.group import Group
-from mingce.engine.local import Roles, fitting_prompts, needs_reference, task_of
+from mingce.engine.local import Roles, fitting_prompts, load_specs, needs_reference, task_of
 from mingce.engine.rank import Facts
 from mingce.engine.shares import balanced
 from mingce.errors import ClusterError, RankFault, SettingError
@@ -76,6 +76,7 @@ class RayRoles(Roles):
 def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> RayRoles:
     """Joins or starts the cluster and the groups on it; everything a person may have got wrong shows here."""
     r = config.ray
+    load_specs(config)
     task, _ = task_of(config)
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)

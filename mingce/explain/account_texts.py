@@ -72,6 +72,8 @@ def _of_specs(kind: str, specs: Iterable[Estimator] | Iterable[PolicyLoss]) -> I
     """The sections of estimators or policy losses, those with words first; a kind may have words together."""
     by_key: dict[str, list[Estimator | PolicyLoss]] = {}
     for spec in specs:
+        if spec.twin is None:  # the person's own, which nothing here can recompute
+            continue
         keys = f"{kind}/{spec.name}", f"{kind}/{getattr(spec, 'kind', 'spec')}", f"{kind}/spec"
         by_key.setdefault(next(key for key in keys if key in texts.texts("account", "zh")), []).append(spec)
     without_words = by_key.pop(f"{kind}/spec", [])
@@ -170,3 +172,13 @@ SECTIONS: tuple[Section, ...] = (
         lacks=("value_clip",),
     ),
 )
+
+
+def own_section(section_id: str, name: str) -> Section:
+    """The heading of an estimator or a policy loss of the person's own, whose numbers are shown as they are recorded."""
+    spec = ESTIMATORS.get(name) if section_id == "advantage" else POLICY_LOSSES.get(name)
+    symbol, zh, en = (
+        ("A_t", "功劳", "The credit") if section_id == "advantage" else ("L^π_t", "策略损失", "Policy loss")
+    )
+    title = f"{zh}（{name}）", f"{en} ({name})"
+    return Section(section_id, title, spec.formula if spec else symbol, "", (("", ""),) * 3, ())

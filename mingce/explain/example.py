@@ -16,6 +16,7 @@ from mingce.errors import SettingError, UnknownNameError
 from mingce.specs import ESTIMATORS, find_estimator, find_policy_loss
 from mingce.specs.estimators import GAE
 from mingce.specs.settings import AccountSettings
+from mingce.user_files import names_file
 
 Rollout = dict[str, Any]
 Row = Sequence[float]
@@ -198,6 +199,8 @@ def _check(settings: Mapping[str, Any]) -> None:
         grouped = ESTIMATORS[name].grouped
         needs = "the other answers to the prompt" if grouped else "more than the numbers of one response"
         raise SettingError(f"'{name}' needs {needs}; choose {', '.join(possible)}.")
+    if names_file(name):
+        raise SettingError(f"'{name}' is code of one's own, not executed here; choose {', '.join(possible)}.")
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, possible)
     for key in ("gamma", "lam"):

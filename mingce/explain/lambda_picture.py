@@ -10,7 +10,7 @@ from mingce.errors import SettingError
 from mingce.explain.picture_style import BLUE, FAINT, INK, ORANGE, remarks, save, style
 from mingce.explain.simulation import exact, simulated
 from mingce.lang import say
-from mingce.specs import find_estimator
+from mingce.specs import ESTIMATORS
 from mingce.specs.estimators import GAE
 
 
@@ -41,7 +41,8 @@ def draw_lambda(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]:
                 markerfacecolor="white", zorder=8 - order, clip_on=False, label=name,
             )  # fmt: skip
         lam = rollout["settings"].get("lam")
-        if lam is not None and "lam" in find_estimator(rollout["settings"].get("estimator") or GAE).settings:
+        spec = ESTIMATORS.get(rollout["settings"].get("estimator") or GAE)
+        if lam is not None and spec is not None and "lam" in spec.settings:
             ax.axvline(lam, color=FAINT, linewidth=1.2, linestyle=":")
             ax.annotate(f"λ = {lam:g}", (lam, 1.0), xycoords=("data", "axes fraction"), xytext=(-5, -16),
                         textcoords="offset points", ha="right", color=FAINT)  # fmt: skip

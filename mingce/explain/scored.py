@@ -32,6 +32,7 @@ from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
 from mingce.trust import expect_trust
+from mingce.user_files import names_file
 from mingce.view.tokens import TokenTexts, tokenizer_file
 
 ASSUMED = 1.0
@@ -56,6 +57,8 @@ def scored(
         step = checkpoints.best_step(run)
     opened = open_policy(where, step=step, overrides=overrides)
     config, notes = opened.config, [_whose(opened, lang)]
+    if names_file(config.estimator):
+        raise SettingError(f"{config.estimator} is a file of its own, not executed here; give --estimator gae.")
     if find_estimator(config.estimator).grouped:
         raise SettingError(
             f"{config.estimator} compares the answers to one prompt, and here is one answer only; give --estimator gae."

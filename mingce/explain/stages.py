@@ -8,7 +8,7 @@ from mingce.columns import COLUMNS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.example import Rollout
 from mingce.explain.walk_texts import label
-from mingce.specs import ESTIMATORS
+from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 STAGES = {  # the column a stage arrives at: its section of the account, and the columns shown with it
     "scores": ("scores", ()),
@@ -45,6 +45,8 @@ def missing(name: str, rollout: Rollout, lang: str) -> str:
 
 def unknown(name: str, rollout: Rollout, lang: str) -> str:
     """Why a stage's numbers are not put into its formula."""
+    if (code := _own_code(name, rollout)) is not None:
+        return label("own_code", lang, code=code)
     absent = _absent(name, rollout)
     unsaid = [one for one in _SETTINGS.get(name, ()) if rollout["settings"].get(one) is None]
     if absent:
@@ -65,11 +67,27 @@ def _listed(names: Sequence[str], lang: str) -> str:
     return ("、" if lang == "zh" else ", ").join(names)
 
 
+def _own_code(name: str, rollout: Rollout) -> str | None:
+    """The estimator or policy loss of the person's own that made the column, if one did."""
+    settings = rollout["settings"]
+    if name in ("advantages", "returns"):
+        estimator = settings.get("estimator")
+        return estimator if estimator and not _built_in(ESTIMATORS.get(estimator)) else None
+    loss = settings.get("policy_loss") if name == "policy_loss" else None
+    return loss if loss and not _built_in(POLICY_LOSSES.get(loss)) else None
+
+
+def _built_in(spec: Estimator | PolicyLoss | None) -> bool:
+    return spec is not None and spec.tensor_function is None
+
+
 def code_of(name: str, rollout: Rollout) -> tuple[CodeRef, ...]:
     """The function that training computes the column with, and its float64 twin."""
     if name in _MEASURED:
         return (resolve(_MEASURED[name]),)
     fast, twin = COLUMNS[name].source.replace(":", "."), _TWINS.get(name)
+    if _own_code(name, rollout) is not None:
+        return ()
     estimator = rollout["settings"].get("estimator")
     if name in ("advantages", "returns") and estimator:
         return resolve(f"mingce.algorithms.advantage.{estimator}"), resolve(f"mingce.specs.estimators.{estimator}")

@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mingce.explain.account import RESULTS, SMALL, Values, applies, case_of, substituted, token_values
-from mingce.explain.account_texts import LEVELS, SECTIONS, Section
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section, own_section
 from mingce.explain.code_refs import CodeRef
 from mingce.explain.example import Rollout
 from mingce.explain.stages import STAGES, code_of, missing, unknown
@@ -168,6 +168,9 @@ def _any_section(section_id: str, rollout: Rollout) -> Section:
         if (s.estimators is None or settings.get("estimator") in s.estimators)
         and (s.losses is None or settings.get("policy_loss") in s.losses)
     ]
+    name = settings.get("estimator" if section_id == "advantage" else "policy_loss")
+    if not fitting and section_id in ("advantage", "policy") and name:
+        return own_section(section_id, name)
     return (fitting or candidates)[0]
 
 

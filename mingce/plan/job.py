@@ -13,6 +13,7 @@ from mingce.plan.presets import find_shape, model_of_recipe
 from mingce.plan.roles import DTYPES, Precision, RoleModel
 from mingce.plan.units import ceiling
 from mingce.specs import find_estimator
+from mingce.user_files import names_file
 
 
 @dataclass(frozen=True)
@@ -113,7 +114,8 @@ def read_job(
     needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
     own = {"critic.path": config.critic.path, "reward.model": config.reward.model}
     others = {key: shape if path is None else model_of_recipe(path, key) for key, path in own.items()}
-    with_critic = find_estimator(config.estimator).needs_critic
+    # a file is not executed for a plan, and is taken to need a critic
+    with_critic = names_file(config.estimator) or find_estimator(config.estimator).needs_critic
     with_reference = needs_reference and not lora.rank
     pools = {
         "critic": config.ray.critic_ranks if with_critic else 0,

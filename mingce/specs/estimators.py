@@ -13,8 +13,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mingce.errors import UnknownNameError
+from mingce.errors import SettingError, UnknownNameError
 from mingce.specs.rows import FLOAT32_EPS, Column, MaskColumn, Matrix, Row, chosen, zeros
+from mingce.user_files import names_file
 
 
 class Credit(NamedTuple):
@@ -33,8 +34,9 @@ class CriticCredit(NamedTuple):
     returns: Matrix
 
 
-Kind = Literal["recursion", "window", "share", "group"]
-"""From the next token's advantage; over the next tokens' TD errors; a part of the row's total; against its group."""
+Kind = Literal["recursion", "window", "share", "group", "own"]
+"""From the next token's advantage; over the next tokens' TD errors; a part of the row's total; against its group; one's
+own function."""
 Twin = Callable[..., CriticCredit | Matrix]
 T = TypeVar("T", bound=Twin)
 
@@ -94,7 +96,7 @@ class Estimator:
         """The credit of rows of plain numbers, by the definition in float64."""
         assert self.twin is not None, self.name
         credit = self.twin(**self.arguments(columns, settings, bootstrap))
-        return Credit(*credit) if isinstance(credit, CriticCredit) else Credit(credit)
+        return Credit(*credit) if isinstance(credit, tuple) else Credit(credit)
 
     def effective_lambda(self, lam: float | None) -> float | None:
         """The λ of GAE that it amounts to under this setting; None if it is no GAE."""
@@ -108,7 +110,11 @@ ESTIMATORS: dict[str, Estimator] = {}
 
 
 def find_estimator(name: str) -> Estimator:
-    """The estimator of that name; an unknown name is an error that offers the nearest."""
+    """The estimator of that name; an unknown name is an error that offers the nearest. No file is executed for it."""
+    if name not in ESTIMATORS and names_file(name):
+        raise SettingError(
+            f"estimator={name} is a file of its own, which is not executed here; it cannot be recomputed."
+        )
     if name not in ESTIMATORS:
         raise UnknownNameError("estimator", name, ESTIMATORS)
     return ESTIMATORS[name]

@@ -12,8 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from mingce.errors import UnknownNameError
+from mingce.errors import SettingError, UnknownNameError
 from mingce.specs.rows import Column, MaskColumn, Row, chosen
+from mingce.user_files import names_file
 
 MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO = 20.0, 10.0
 """Where exponents are held, of a token's ratio and of a whole response's."""
@@ -62,7 +63,7 @@ class PolicyLoss:
     @property
     def clips(self) -> bool:
         """Whether some tokens may be clipped."""
-        return bool(self.settings)
+        return bool(self.settings) and self.tensor_function is None
 
     def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
         """The keyword arguments of `function` and `twin` that are settings."""
@@ -81,7 +82,11 @@ POLICY_LOSSES: dict[str, PolicyLoss] = {}
 
 
 def find_policy_loss(name: str) -> PolicyLoss:
-    """The policy loss of that name; an unknown name is an error that offers the nearest."""
+    """The policy loss of that name; an unknown name is an error that offers the nearest. No file is executed for it."""
+    if name not in POLICY_LOSSES and names_file(name):
+        raise SettingError(
+            f"actor.loss={name} is a file of its own, which is not executed here; it cannot be recomputed."
+        )
     if name not in POLICY_LOSSES:
         raise UnknownNameError("actor.loss", name, POLICY_LOSSES)
     return POLICY_LOSSES[name]

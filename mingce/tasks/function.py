@@ -8,24 +8,18 @@ A dict holds `score` and any number of named parts, all numbers; the parts are l
 from __future__ import annotations
 
 import copy
-import difflib
-import importlib.util
 import inspect
 import math
 import numbers
-import re
-import sys
-import traceback
 from collections.abc import Callable
-from functools import cache, cached_property
+from functools import cached_property
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 from mingce.errors import RewardError
 from mingce.paths import resolved
 from mingce.tasks.base import Example, Score
-from mingce.tasks.limit import last_line
+from mingce.user_files import find_callable, split_file_spec
 
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 
@@ -72,20 +66,15 @@ class FunctionScorer:
 
 def split_spec(spec: str) -> tuple[Path, str]:
     """The file and the function's name of `path/to/file.py[:name]`."""
-    path, colon, name = (spec, "", "") if spec.endswith(".py") else spec.rpartition(":")
-    if not path.endswith(".py") or (colon and not name.isidentifier()):
+    parts = split_file_spec(spec)
+    if parts is None:
         raise RewardError(f"'{spec}' names no reward function; write path/to/file.py or path/to/file.py:name.")
-    return Path(path), name or "compute_score"
+    return parts[0], parts[1] or "compute_score"
 
 
 def load_function(path: Path, name: str) -> Callable[..., Any]:
     """The function of the file, checked to take the four arguments by name."""
-    module = _module(path)
-    function = getattr(module, name, None)
-    if not callable(function):
-        near = difflib.get_close_matches(name, [key for key in vars(module) if callable(getattr(module, key))], 1)
-        hint = f"did you mean '{path}:{near[0]}'?" if near else f"write it, or name another as {path}:name."
-        raise RewardError(f"{path} has no function '{name}'; {hint}")
+    function: Callable[..., Any] = find_callable(path, name, RewardError)
     where = f"{path}, line {code.co_firstlineno}" if (code := getattr(function, "__code__", None)) else str(path)
     try:
         inspect.signature(function).bind(**dict.fromkeys(ARGUMENTS))
@@ -94,26 +83,7 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
         raise RewardError(f"{where}: {name} cannot be called as {wanted} ({error}); change its arguments.") from error
     if inspect.iscoroutinefunction(function):
         raise RewardError(f"{where}: {name} is async; write it as a plain def, slow ones run in worker processes.")
-    return function  # type: ignore[no-any-return]
-
-
-@cache
-def _module(path: Path) -> ModuleType:
-    """The file as a module, run once in a process."""
-    name = re.sub(r"\W", "_", f"mingce_reward_{path}")
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module
-    if str(path.parent) not in sys.path:
-        sys.path.append(str(path.parent))  # last, so that a neighbour of the file can be imported but shadows nothing
-    try:
-        spec.loader.exec_module(module)
-    except (Exception, SystemExit) as error:
-        del sys.modules[name]
-        raise RewardError(f"{_place(error, path)}: {last_line(error)}; mend the file.") from error
-    return module
+    return function
 
 
 def as_score(result: Any) -> Score:
@@ -136,11 +106,3 @@ def _number(value: Any, what: str) -> float:
     if not math.isfinite(value):
         raise RewardError(f"the reward function returned {what} as {value}, which is not finite.")
     return float(value)
-
-
-def _place(error: BaseException, path: Path) -> str:
-    """The file and line where it happened: a syntax error's own, else the deepest line within the file."""
-    if isinstance(error, SyntaxError) and error.lineno is not None:
-        return f"{error.filename}, line {error.lineno}"
-    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == str(path)]
-    return f"{path}, line {lines[-1]}" if lines else str(path)

@@ -17,8 +17,7 @@ from typing import Any
 
 from mingce.errors import RewardError, SettingError
 from mingce.tasks.base import Example, Score
-
-LONGEST_REASON = 500
+from mingce.user_files import last_line
 
 
 @dataclass(frozen=True)
@@ -104,12 +103,6 @@ def scored_here(
     finally:
         signal.signal(signal.SIGALRM, before)
     return too_slow(time_limit) if rang else outcome
-
-
-def last_line(error: BaseException) -> str:
-    """The error as the last line of a traceback says it, on one line."""
-    said = error.msg if isinstance(error, SyntaxError) else " ".join(str(error)[:LONGEST_REASON].split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
 def too_slow(time_limit: float) -> Failure:

@@ -23,7 +23,8 @@ from types import ModuleType
 from mingce.errors import RewardError
 from mingce.machine import is_running
 from mingce.tasks.base import Example, Score
-from mingce.tasks.limit import SEEDED, Failure, last_line, scored, seed_generators
+from mingce.tasks.limit import SEEDED, Failure, scored, seed_generators
+from mingce.user_files import last_line
 
 READY = "ready"
 LOOK_MS = 1000

@@ -1,5 +1,5 @@
 /** The rollout under other settings: the columns recomputed in the page. */
-import { chosen, estimate, klRewards, moments, policyTerms, specOf, valueTerm, whiten } from "./credit";
+import { chosen, ESTIMATORS, estimate, klRewards, moments, policyTerms, specOf, valueTerm, whiten } from "./credit";
 import type { Credit, Estimator, Moments } from "./credit";
 import { siblingRewards, type Book } from "./facts";
 import { GAE } from "./specs.generated";
@@ -18,13 +18,18 @@ export interface WhatIf {
   whiten: Whiten;
 }
 
+/** The estimator of the person's own that made the advantages, which the page cannot recompute; else null. */
+export function ownCode({ settings }: Rollout): string | null {
+  return settings.estimator !== null && specOf(settings.estimator) === null ? settings.estimator : null;
+}
+
 export function recorded(rollout: Rollout): WhatIf {
   const { gamma, lam, beta, estimator, n, k, whiten } = rollout.settings;
   return {
     gamma: gamma ?? 1,
     lam: lam ?? 0.95,
     beta: beta ?? 0,
-    estimator: (estimator ?? GAE) as Estimator,
+    estimator: ownCode(rollout) ? (ESTIMATORS.find((name) => possible(rollout, name)) ?? GAE) : ((estimator ?? GAE) as Estimator),
     n: n ?? 5,
     k: k ?? 3,
     whiten: (whiten ?? "whitened_advantages" in rollout.columns) ? "step" : "none",

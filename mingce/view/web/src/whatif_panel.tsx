@@ -4,7 +4,7 @@ import { CompareMonteCarlo } from "./compare_mc";
 import { CreditSliders } from "./credit_sliders";
 import { usePrefs } from "./prefs";
 import type { Rollout } from "./types";
-import { groupOf, possible, recorded, type WhatIf } from "./whatif";
+import { groupOf, ownCode, possible, recorded, type WhatIf } from "./whatif";
 
 export interface WhatIfPanelProps {
   rollout: Rollout;
@@ -25,6 +25,14 @@ export function WhatIfPanel({ rollout, what, onChange }: WhatIfPanelProps) {
           {say("回到记录值", "Back to what was recorded")}
         </button>
       </header>
+      {ownCode(rollout) && (
+        <p class="muted own-code">
+          {say(
+            `${ownCode(rollout)} 是自己写的代码，网页不能重算：一动滑块，就改用 ${what.estimator} 来算。`,
+            `${ownCode(rollout)} is code of one's own, which the page cannot recompute: a slider moved means ${what.estimator} instead.`,
+          )}
+        </p>
+      )}
       <CreditSliders
         what={what}
         onChange={onChange}
