@@ -1,6 +1,6 @@
 """PPO for a language model in one file: policy, reference, critic, reward, KL, GAE, clip. Read it from top to bottom.
 
-    python examples/ppo_one_file.py         # under a minute on one CPU core; sampled accuracy from 43 % to 99 %
+    python examples/ppo_one_file.py         # under a minute on one CPU core; sampled accuracy from 43 % to 97 %
 
 The task comes with mingce: 请问17+25=42？ → 是的，等于42！ The base model (0.17 M parameters) knows the answers when it
 is asked for its best guess, but samples wrong ones more often than not; PPO makes the right ones likelier.

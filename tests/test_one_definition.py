@@ -17,8 +17,8 @@ PROSE = (
     "explain/claims/names.py",
 )
 """Texts about the estimators, and the words by which a question names them."""
-METHODS = {("engine/ray.py", "attention")}
-"""A role's method, called by name in other processes."""
+METHODS = {("engine/ray.py", "attention"), ("plan/families.py", "attention")}
+"""A role's method, called by name in other processes; a part of a model's layers."""
 
 
 def sources() -> list[Path]:

@@ -24,6 +24,7 @@ from mingce.checkpoints import load
 from mingce.config import read_config
 from mingce.engine.local import build_roles
 from mingce.errors import MingceError, RunError, SettingError
+from mingce.explain.scored import scored
 from mingce.importers.opening import open_dump
 from mingce.plan.job import read_job
 from mingce.run import Run
@@ -169,6 +170,13 @@ def test_a_stranger_s_code_is_executed_by_training_alone_and_only_once_trusted(
     assert not (stranger / "executed").exists()
     assert mingce_command("resume", stranger, "steps=3", "--trust").returncode == 0
     assert (stranger / "executed").exists()
+
+
+def test_a_pair_is_explained_without_the_loss_that_only_its_file_knows(file: Path, tmp_path: Path) -> None:
+    run = trained(tmp_path, *SMALL, "steps=1", f"actor.loss={file}:clipped").path
+    columns = scored("请问17+25=42？", "是的，等于42！", where=str(run))[0]["columns"]
+    assert "advantages" in columns
+    assert "policy_loss" not in columns
 
 
 def test_no_advantage_of_one_s_own_is_a_bug(run: Path) -> None:

@@ -99,7 +99,7 @@ class Dump:
 
 
 def own_estimator(dump: Dump) -> str | None:
-    """The estimator of the person's own that made the advantages of a ledger of ours, which nothing here can recompute."""
+    """The person's own estimator that made the advantages of a ledger of ours, which nothing here can recompute."""
     name = dump.settings.get("estimator") if dump.source == "mingce" else None
     spec = ESTIMATORS.get(str(name))
     return str(name) if name is not None and (spec is None or spec.kind == "own") else None

@@ -15,6 +15,7 @@ from typing import Any
 from mingce.algorithms import reference
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.recomputed import filled, recompute
+from mingce.numbers import number as shown
 
 TOLERANCE = 2e-5
 SMALL = 0.0005
@@ -32,7 +33,6 @@ RESULTS = {  # which number a section arrives at, and the column that records it
 }
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _OPERATORS = "+−·/"
-_SUPERSCRIPT = str.maketrans("0123456789-", "⁰¹²³⁴⁵⁶⁷⁸⁹⁻")
 Values = dict[str, Any]
 
 
@@ -271,15 +271,3 @@ def substituted(template: str, values: Values, *, formula: bool = False, plain: 
         return text
 
     return _PLACEHOLDER.sub(put, template)
-
-
-def shown(value: float | None, powers: bool = True) -> str:
-    """A number as people read it: four decimals, never −0; very small ones with their power of ten."""
-    if value is None:
-        return "—"
-    if isinstance(value, int):
-        return str(value).replace("-", "−")
-    if powers and 0 < abs(value) < 0.001:
-        digits, power = f"{value:.2e}".split("e")
-        return f"{digits.replace('-', '−')}×10{str(int(power)).translate(_SUPERSCRIPT)}"
-    return (f"{round(value, 4) + 0.0:.4f}".rstrip("0").rstrip(".")).replace("-", "−")

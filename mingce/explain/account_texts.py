@@ -175,7 +175,7 @@ SECTIONS: tuple[Section, ...] = (
 
 
 def own_section(section_id: str, name: str) -> Section:
-    """The heading of an estimator or a policy loss of the person's own, whose numbers are shown as they are recorded."""
+    """The heading of a person's own estimator or policy loss, whose numbers are shown as they are recorded."""
     spec = ESTIMATORS.get(name) if section_id == "advantage" else POLICY_LOSSES.get(name)
     symbol, zh, en = (
         ("A_t", "功劳", "The credit") if section_id == "advantage" else ("L^π_t", "策略损失", "Policy loss")

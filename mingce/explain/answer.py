@@ -12,12 +12,13 @@ from dataclasses import dataclass
 from mingce.algorithms import reference
 from mingce.columns import COLUMNS
 from mingce.explain import example
-from mingce.explain.account import shown, substituted
+from mingce.explain.account import substituted
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
 from mingce.lang import say
+from mingce.numbers import number as shown
 from mingce.watch.tokens import END, visible
 
 HEAD, TAIL = 10, 6

@@ -13,7 +13,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.errors import SettingError, UnknownNameError
-from mingce.specs import ESTIMATORS, find_estimator, find_policy_loss
+from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator, find_policy_loss
 from mingce.specs.estimators import GAE
 from mingce.specs.settings import AccountSettings
 from mingce.user_files import names_file
@@ -154,8 +154,9 @@ def completed(rollout: Rollout) -> Rollout:
     columns.setdefault("new_log_probs", columns.get("old_log_probs"))
     columns.setdefault("new_values", columns.get("values"))
     used = "whitened_advantages" if "whitened_advantages" in columns else "advantages"
-    if columns["new_log_probs"] is not None and used in columns:
-        spec = find_policy_loss(settings.get("policy_loss") or "ppo")
+    loss = settings.get("policy_loss") or "ppo"
+    spec = POLICY_LOSSES.get(loss) if names_file(loss) else find_policy_loss(loss)
+    if columns["new_log_probs"] is not None and used in columns and spec is not None and spec.twin is not None:
         old, new, advantages = (_plain(columns[name]) for name in ("old_log_probs", "new_log_probs", used))
         losses = spec.terms(old, new, advantages, mask, settings)
         parts = {"ratio": "ratio", "policy_loss": "loss"}
@@ -177,7 +178,8 @@ def completed(rollout: Rollout) -> Rollout:
 
 
 def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
-    return all(name in columns for name in find_estimator(settings["estimator"]).inputs)
+    spec = find_estimator(settings["estimator"])
+    return spec.twin is not None and all(name in columns for name in spec.inputs)
 
 
 def _credit(columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], after: float) -> dict[str, Any]:
