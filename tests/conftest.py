@@ -7,6 +7,7 @@ locale is.
 from __future__ import annotations
 
 import os
+import signal
 from collections.abc import Iterator
 
 import pytest
@@ -17,6 +18,7 @@ from mingce import half
 from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 
 os.environ["MINGCE_LANG"] = "zh"
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would what tests start
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
 half.works("bfloat16")  # sets what it needs here, which must be before the first product of the process
 examples = int(os.environ.get("TEST_EXAMPLES", "200"))
