@@ -478,7 +478,7 @@ def main() -> None:
     except typer.Abort:
         _say("aborted.")
         sys.exit(1)
-    except (MingceError, OSError, MemoryError, RecursionError) as error:
+    except (MingceError, OSError, MemoryError, RecursionError, UnicodeError) as error:
         if "--debug" in sys.argv:
             raise
         _say(str(error) if isinstance(error, MingceError) else _of_the_machine(error))
@@ -494,11 +494,13 @@ def _say(sentence: str) -> None:
     make_console(stderr=True).print(f"[bold red]mingce:[/] {escape(sentence)}", highlight=False, soft_wrap=True)
 
 
-def _of_the_machine(error: OSError | MemoryError | RecursionError) -> str:
+def _of_the_machine(error: OSError | MemoryError | RecursionError | UnicodeError) -> str:
     """What the machine refused, in one sentence."""
     if isinstance(error, OSError):
         where = "" if error.filename is None else f" {error.filename}"
         return f"the system refused{where}: {error.strerror or error}; --debug shows where."
+    if isinstance(error, UnicodeError):
+        return "one of the words given holds characters that cannot be written; --debug shows where."
     what = "the memory does not suffice" if isinstance(error, MemoryError) else "something is nested too deeply"
     return f"{what}; --debug shows where."
 

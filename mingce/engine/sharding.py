@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from functools import partial
+from inspect import signature
 from pathlib import Path
 from types import MethodType
 from typing import Any, cast
@@ -97,12 +98,17 @@ def copy_weights(model: nn.Module, to: nn.Module) -> None:
             target.copy_(cast(DTensor, source).full_tensor())
 
 
+_SHARDED = next(name for name in signature(HuggingFaceStorageWriter).parameters if name.startswith("save_"))
+"""save_distributed; save_sharded in torch 2.8."""
+
+
 # ── checkpoints ──────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def write_shards(directory: Path, tensors: Mapping[str, Tensor]) -> None:
     """Every rank writes its part as safetensors, with its place in the whole. All ranks together."""
-    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(directory), save_distributed=True))
+    sharded: dict[str, Any] = {_SHARDED: True}
+    save(dict(tensors), storage_writer=HuggingFaceStorageWriter(str(directory), **sharded))
 
 
 def read_shards(path: Path, parameters: Mapping[str, DTensor], numbers: list[DTensor]) -> dict[str, Tensor]:
