@@ -44,7 +44,7 @@ def run(
 
         size = write_export(api, export, parse_steps(steps), rollouts, audit, lang=lang)
         zh, en = f"已写出 {export}（{show_bytes(size)}）", f"wrote {export} ({show_bytes(size)})"
-        console.print(escape(say(lang, zh, en)), highlight=False)
+        console.print(escape(say(lang, zh, en)), highlight=False, soft_wrap=True)
         return
 
     def started(address: Address) -> None:
