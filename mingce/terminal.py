@@ -28,8 +28,8 @@ def _escape(code: int) -> str:
 
 
 def make_console(stderr: bool = False) -> Console:
-    """A console on standard output, or on standard error."""
-    return _Console(stderr=stderr)
+    """A console on standard output, or on standard error; `:x:` in a name stays what it is."""
+    return _Console(stderr=stderr, emoji=False)
 
 
 def write(text: str) -> None:

@@ -16,7 +16,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from rich.console import Console
 from rich.text import Text
 
 from mingce.config import Config
@@ -24,6 +23,7 @@ from mingce.errors import RunError
 from mingce.lang import display_lang, say
 from mingce.specs.own import own_file
 from mingce.tasks.function import split_spec
+from mingce.terminal import make_console
 from mingce.watch.tokens import visible
 
 SHOWN_LINES = 12
@@ -91,7 +91,7 @@ def expect_trust(
 
 def _agreed(run: Path, thing: Executed) -> bool:
     """Whether the person says yes, having seen what it is; False where nobody can be asked."""
-    console = Console(stderr=True)
+    console = make_console(stderr=True)
     if not (sys.stdin.isatty() and console.is_terminal):
         return False
     zh, en = f"{run} 的设置会执行 {_named(thing)}：", f"the settings of {run} execute {_named(thing)}:"

@@ -52,6 +52,7 @@ def returns_off(monkeypatch: pytest.MonkeyPatch) -> None:
         ("estimator=n_step", "steps=1", "gamma=0.99"),
         ("estimator=uniform", "steps=2", "credit.truncation=mask", "max_new_tokens=6"),
         ("estimator=grpo", "steps=1", "task=counting", "max_new_tokens=16"),
+        ("estimator=opo", "steps=2"),
     ],
     ids=lambda overrides: overrides[0].partition("=")[2],
 )

@@ -11,7 +11,7 @@ from mingce.audit.credit import constant_rows
 from mingce.audit.dump import own_estimator
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.specs import ESTIMATORS
+from mingce.specs import ESTIMATORS, Estimator
 
 MISFORMED = Fault.written(
     "groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
@@ -131,7 +131,21 @@ def groups(e: Evidence) -> Iterator[Finding]:
     found = column[used, e.mask.argmax(axis=1)[used]]
     size = np.abs(found).max(initial=0.0)
     if size > 0:
-        yield from _decide(e, used, true, found, size * (3e-2 if e.coarse else 2e-3))
+        tolerance = size * (3e-2 if e.coarse else 2e-3)
+        findings = list(_decide(e, used, true, found, tolerance))
+        alarming = any((one.severity or one.fault.severity) in ("bug", "suspicious") for one in findings)
+        if not (alarming and spec is not None and _as_defined(e, spec, true, tolerance)):
+            yield from findings
+
+
+def _as_defined(e: Evidence, spec: Estimator, group: Ints, tolerance: float) -> bool:
+    """Whether the advantages are what the declared estimator's definition makes of the rewards."""
+    if spec.twin is None or not e.has("rewards") or not set(spec.inputs) <= {"rewards", "response_mask", "group"}:
+        return False
+    rewards = np.nan_to_num(e["rewards"]).tolist()
+    columns = {"rewards": rewards, "response_mask": e.mask.tolist(), "group": group.tolist()}
+    advantages = np.array(spec.estimate(columns, e.settings).advantages)
+    return bool((np.abs(advantages - e["advantages"])[e.mask] <= tolerance).all())
 
 
 def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: float) -> Iterator[Finding]:
