@@ -32,8 +32,8 @@ from tables import Table, as_json, of_json
 from toys import linear_shapes, llama
 from writing import page, show
 
-from mingce.atomic import atomic_write
-from mingce.memory import keep_freed_memory
+from mingce.base.atomic import atomic_write
+from mingce.base.memory import keep_freed_memory
 
 NAMES = (
     "credit", "sampling", "log_probs", "update", "update_peers", "end_to_end", "accuracy", "demo", "growth", "ranks",

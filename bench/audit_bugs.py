@@ -34,9 +34,9 @@ from rich.progress import track
 from rich.table import Table
 
 from mingce.audit.audit import audit
-from mingce.audit.dump import Dump
 from mingce.audit.finding import SEVERITIES, Finding
 from mingce.audit.steps import audit_steps
+from mingce.record.dump import Dump
 
 console = Console()
 

@@ -19,7 +19,7 @@ from audit_world import BOS, EOS, PAD, Policy, Rollouts, Sampler, draw, rounding
 from torch import Tensor
 
 from mingce.algorithms import advantage
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 from mingce.specs import AGGREGATIONS, ESTIMATORS
 from mingce.specs.estimators import TRUNCATIONS, lambda_of
 

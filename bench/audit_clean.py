@@ -8,7 +8,7 @@ from audit_case import CRITIC, STAGES, Case, Stage
 from torch import Tensor
 
 from mingce.algorithms import advantage, kl, losses, masking
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 from mingce.specs import find_estimator
 
 # ── the stages as both trainers have them ──────────────────────────────────────────────────────────────────────────

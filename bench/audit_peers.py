@@ -23,7 +23,7 @@ import torch
 from audit_case import STAGES, Case, Stage
 from audit_clean import measure, micro_batches, parts, place_score
 
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 
 PEERS = Path(os.environ.get("MINGCE_PEERS", Path(tempfile.gettempdir()) / "mingce_peers"))
 FILES = ("verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py")

@@ -11,7 +11,7 @@ from pathlib import Path
 
 from tables import Table
 
-from mingce.run import Run
+from mingce.record.run import Run
 
 
 def measure(table: Table, seed: int) -> None:

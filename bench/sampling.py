@@ -14,7 +14,7 @@ from tables import Table, number, spread
 from toys import PAD, VOCABULARY, linear_weights, llama, prompts
 from transformers import AutoModelForCausalLM, GenerationConfig
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models import smollm2
 from mingce.models.batching import forward_inputs
 from mingce.models.sampling import Sampling, generate

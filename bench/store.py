@@ -19,10 +19,10 @@ from tables import Table, number, spread
 from toys import llama
 from turns import Side
 
-from mingce.checkpoints import load, save
 from mingce.columns import TOKEN_COLUMNS
 from mingce.ledger import Ledger
-from mingce.run import Run
+from mingce.record.checkpoints import load, save
+from mingce.record.run import Run
 
 STEPS = 40
 COLUMNS = 20  # with token_ids and the two masks

@@ -17,9 +17,9 @@ from turns import Over, Turn
 
 from mingce.config import as_values, read_config
 from mingce.engine.local import build_roles
-from mingce.run import Run
-from mingce.sinks import Sinks
-from mingce.trainer import Trainer
+from mingce.record.run import Run
+from mingce.training.sinks import Sinks
+from mingce.training.trainer import Trainer
 from mingce.watch.base import Summary, Watch
 
 

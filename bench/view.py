@@ -24,8 +24,8 @@ from tables import Table, number
 from mingce.config import Config, as_values
 from mingce.ledger import Ledger
 from mingce.metrics import METRICS
-from mingce.run import Run
-from mingce.store import LedgerStore
+from mingce.record.run import Run
+from mingce.record.store import LedgerStore
 
 FLOATS = (
     "rollout_log_probs", "old_log_probs", "ref_log_probs", "entropy", "scores", "kl", "rewards", "values", "deltas",

@@ -17,13 +17,13 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from mingce.algorithms.own import estimator, policy_loss
     from mingce.api import load_run, train
     from mingce.config import read_config
     from mingce.credit import assign_credit
     from mingce.engine.local import build_roles
     from mingce.ledger import Ledger
     from mingce.metrics import compute_metrics
-    from mingce.specs.own import estimator, policy_loss
 
 __version__ = "0.1.0"
 
@@ -44,9 +44,9 @@ _MODULES = {
     "assign_credit": "mingce.credit",
     "build_roles": "mingce.engine.local",
     "compute_metrics": "mingce.metrics",
-    "estimator": "mingce.specs.own",
+    "estimator": "mingce.algorithms.own",
     "load_run": "mingce.api",
-    "policy_loss": "mingce.specs.own",
+    "policy_loss": "mingce.algorithms.own",
     "read_config": "mingce.config",
     "train": "mingce.api",
 }

@@ -27,7 +27,7 @@ def train(*settings: str, recipe: Path | str | None = None, quiet: bool = False)
     """
     from rich.console import Console
 
-    from mingce import start
+    from mingce.training import start
 
     path = start.train(Console(quiet=quiet), None if recipe is None else Path(recipe), settings)
     assert path is not None

@@ -9,9 +9,9 @@ import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mingce.errors import RunError, SettingError
-from mingce.lang import display_lang, say
-from mingce.numbers import show_bytes
+from mingce.base.errors import RunError, SettingError
+from mingce.base.lang import display_lang, say
+from mingce.base.numbers import show_bytes
 
 if TYPE_CHECKING:
     from mingce.config import Config

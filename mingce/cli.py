@@ -13,10 +13,10 @@ from rich.markup import escape
 from rich.table import Table
 
 from mingce import cli_tutor
+from mingce.base.errors import Interruption, MingceError, SettingError
+from mingce.base.lang import display_lang, say
+from mingce.base.terminal import make_console, shown, take_any_character
 from mingce.cli_options import Lang, LangOption, MappingOption, TrustOption, console
-from mingce.errors import Interruption, MingceError, SettingError
-from mingce.lang import display_lang, say
-from mingce.terminal import make_console, shown, take_any_character
 
 LONGEST_SENTENCE = 2000
 """Characters of an error; a name of a megabyte is not repeated."""
@@ -76,14 +76,14 @@ def train(
         raise SettingError(f"'{recipes[1]}' is neither a setting (key=value) nor the one recipe.")
     from mingce.bounds import check_root
     from mingce.config import read_config
-    from mingce.run import check_name
+    from mingce.record.run import check_name
 
     overrides = [word for word in words if "=" in word]
     config = read_config(Path(recipes[0]) if recipes else None, overrides)  # before torch is loaded
     check_name(config.name)
     if not dry_run:
         check_root(config.root)
-    from mingce import start
+    from mingce.training import start
 
     start.train(console, Path(recipes[0]) if recipes else None, overrides, dry_run=dry_run)
 
@@ -101,7 +101,7 @@ def resume(
     lang: LangOption = None,
 ) -> None:
     """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
-    from mingce import start
+    from mingce.training import start
 
     start.resume(console, Path(run), settings or [], changed=changed, trust=trust)
 
@@ -132,7 +132,7 @@ def evaluate(
     lang: LangOption = None,
 ) -> None:
     """Accuracy, greedy and sampled, mean score, pass@n and length on prompts that were held out."""
-    from mingce.commands.targets import find_run, parse_step
+    from mingce.record.targets import find_run, parse_step
 
     find_run(where, parse_step(step))  # reports a wrong path before torch is loaded
     from mingce.commands import evaluate as command
@@ -159,7 +159,7 @@ def chat(
     lang: LangOption = None,
 ) -> None:
     """Talk to a checkpoint; every token stands on the colour of its value V(s_t). Reads a pipe too."""
-    from mingce.commands.targets import find_run, parse_step
+    from mingce.record.targets import find_run, parse_step
 
     find_run(where, parse_step(step))
     from mingce.commands import chat as command
@@ -177,7 +177,7 @@ def export(
     lang: LangOption = None,
 ) -> None:
     """Write a checkpoint as a plain Hugging Face directory."""
-    from mingce.commands.targets import find_run, parse_step
+    from mingce.record.targets import find_run, parse_step
 
     find_run(where, parse_step(step))
     from mingce.commands import export as command
@@ -398,7 +398,7 @@ def verify(
 @app.command(epilog="Example: mingce example --lang zh")
 def example(lang: LangOption = None) -> None:
     """The worked example 请问1+1=2？ → 是的，等于2！, token by token, through the real functions."""
-    from mingce.example import show
+    from mingce.explain.worked_example import show
 
     show(console, display_lang())
 
@@ -439,10 +439,10 @@ def credit(
     lang: LangOption = None,
 ) -> None:
     """TD errors, advantages and returns of a row of your own, with the numbers put into the formulae."""
-    from mingce.account import account_table
     from mingce.algorithms import reference
+    from mingce.base.numbers import number
     from mingce.commands.typed import numbers
-    from mingce.numbers import number
+    from mingce.explain.account_table import account_table
 
     r, v = numbers("rewards", rewards), numbers("values", values)
     if len(r) != len(v):

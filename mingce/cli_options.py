@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
-from mingce.lang import choose_lang, display_lang
-from mingce.terminal import make_console
+from mingce.base.lang import choose_lang, display_lang
+from mingce.base.terminal import make_console
 
 console = make_console()
 

@@ -8,8 +8,8 @@ from typing import Annotated
 
 import typer
 
+from mingce.base.lang import display_lang
 from mingce.cli_options import LangOption, Level, LevelOption, MappingOption, NumbersOption, console
-from mingce.lang import display_lang
 
 
 class Format(StrEnum):

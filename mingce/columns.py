@@ -24,7 +24,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from mingce.errors import UnknownNameError
+from mingce.base.errors import UnknownNameError
 from mingce.texts import named, texts
 
 Alignment = Literal["action", "state", "row"]

@@ -11,13 +11,13 @@ from dataclasses import Field, asdict, dataclass, field, fields, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import SettingError, UnknownNameError
-from mingce.lang import LANGS
-from mingce.reading import parse_yaml, read_regular
+from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.lang import LANGS
+from mingce.base.reading import parse_yaml, read_regular
+from mingce.base.user_files import names_file
 from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_kl
 from mingce.specs.estimators import GAE, TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
-from mingce.user_files import names_file
 
 _UNWHITENED = [estimator.name for estimator in ESTIMATORS.values() if not estimator.whitens]
 

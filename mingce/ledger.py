@@ -20,8 +20,8 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from mingce.algorithms.checks import as_mask
+from mingce.base.errors import ColumnError, SettingError, UnknownNameError
 from mingce.columns import ROW_COLUMNS, TOKEN_COLUMNS, Column, column
-from mingce.errors import ColumnError, SettingError, UnknownNameError
 
 Rows = dict[str, list[Any]]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 
-from mingce.atomic import atomic_write
+from mingce.base.atomic import atomic_write
 from mingce.plan.families import read_shape, shape_of
 from mingce.plan.presets import PRESETS, SHAPES, TINY
 from mingce.plan.shape import shape_values

@@ -7,9 +7,9 @@ from typing import Any
 import numpy as np
 
 from mingce.audit import geometry, policy, precision
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
+from mingce.record.dump import Dump
 
 VOCABULARY, STATE = 64, 16
 EOS, PAD, BOS = 1, 0, 2

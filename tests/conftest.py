@@ -14,7 +14,7 @@ import pytest
 import torch
 from hypothesis import settings
 
-from mingce import half
+from mingce.base import half
 from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 
 os.environ["MINGCE_LANG"] = "zh"

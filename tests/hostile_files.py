@@ -817,7 +817,7 @@ def place(folder: Path, name: str, content: Made) -> Path:
 
 def opened(path: Path) -> str:
     """What opening the dump said; "opened" after every column was looked at."""
-    from mingce.errors import MingceError
+    from mingce.base.errors import MingceError
     from mingce.importers import open_dump
 
     try:

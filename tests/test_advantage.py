@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from mingce.algorithms import advantage, reference
 from mingce.algorithms.advantage import Credit, gae, monte_carlo, n_step, td0, td_errors
 from mingce.algorithms.scan import windowed_sum
+from mingce.base.errors import MingceError
 from mingce.credit import credit_columns
-from mingce.errors import MingceError
 from mingce.ledger import Ledger
 from mingce.specs import ESTIMATORS, find_estimator
 

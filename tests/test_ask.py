@@ -15,8 +15,8 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.algorithms import reference
+from mingce.base.errors import RunError, SettingError, UnknownNameError
 from mingce.commands.ask import ask
-from mingce.errors import RunError, SettingError, UnknownNameError
 from mingce.explain import dialogue, example
 from mingce.explain.account import shown
 from mingce.explain.answer import Answer

@@ -16,12 +16,12 @@ import pytest
 from rich.console import Console
 from typer.testing import CliRunner
 
-from mingce import start
 from mingce.audit import audit as auditing
 from mingce.audit.finding import Check
+from mingce.base.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
 from mingce.cli import app
 from mingce.commands import audit as command
-from mingce.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
+from mingce.training import start
 
 KL = 0.02
 

@@ -18,9 +18,9 @@ from mingce.algorithms.advantage import gae, grpo, rloo, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
 from mingce.audit import credit, groups, rewards, stored, whitening
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
+from mingce.record.dump import Dump
 
 GAMMA, LAM, BETA = 0.98, 0.9, 0.05
 Columns = dict[str, Tensor]

@@ -12,7 +12,7 @@ import torch
 
 from mingce.algorithms.advantage import gae
 from mingce.audit.diff import Difference, compare
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 
 ROWS, WIDTH, SEEDS = 12, 20, range(4)
 

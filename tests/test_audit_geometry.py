@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from audit_toys import BOS, EOS, findings, named, rounded, toy
 
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 
 Plant = Callable[[int], Dump]
 ROWS, WIDTH = 48, 64

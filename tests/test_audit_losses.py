@@ -11,10 +11,10 @@ import pytest
 import torch
 
 from mingce.algorithms.losses import agg_loss, compute_policy_loss, compute_value_loss
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.audit.losses import CHECKS
+from mingce.record.dump import Dump
 
 ROWS, WIDTH, SEEDS = 16, 24, range(5)
 Planter = Callable[[Dump], None]

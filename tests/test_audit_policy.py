@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from audit_toys import findings, named, rounded, toy
 
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 
 OLD, DRAWN, REF, NEW = "old_log_probs", "rollout_log_probs", "ref_log_probs", "new_log_probs"
 SEEDS = (0, 1, 2)

@@ -11,15 +11,15 @@ import pytest
 import torch
 from families import VOCABULARY, character_tokenizer, family_model
 
-from mingce.audit.dump import Dump
 from mingce.audit.finding import Finding
 from mingce.audit.replay import replay
-from mingce.errors import ColumnError, ModelError
+from mingce.base.errors import ColumnError, ModelError
 from mingce.models.batching import forward_inputs
 from mingce.models.loading import load_causal_lm, save_model
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Sampling, generate
 from mingce.models.value_head import ValueModel
+from mingce.record.dump import Dump
 
 ROWS, WIDTH, SEEDS = 10, 12, range(2)
 

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from mingce.algorithms.kl import AdaptiveKLController
-from mingce.audit.dump import Dump
 from mingce.audit.finding import Finding
 from mingce.audit.steps import audit_steps
+from mingce.record.dump import Dump
 
 ROWS, WIDTH, SEEDS = 8, 20, range(8)
 

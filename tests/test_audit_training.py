@@ -11,11 +11,12 @@ import pytest
 import torch
 from rich.console import Console
 
-from mingce import credit, start
+from mingce import credit
 from mingce.audit.guard import Guard
+from mingce.base.errors import RunError, SettingError
 from mingce.config import read_config
-from mingce.errors import RunError, SettingError
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.training import start
 
 SMALL = (
     "prompts_per_step=8", "samples_per_prompt=4", "minibatch_rollouts=16", "validation.examples=1",

@@ -16,8 +16,8 @@ import pytest
 from rich.console import Console
 
 from mingce.algorithms import reference
+from mingce.base.errors import DataError, MingceError
 from mingce.commands.check_log import check_log
-from mingce.errors import DataError, MingceError
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.verdicts import Verdict
 

@@ -23,16 +23,16 @@ import torch
 from safetensors import safe_open
 from torch import Tensor
 
-from mingce.checkpoints import (
+from mingce.base.errors import RunError
+from mingce.record.checkpoints import (
     Checkpoint,
     best_step,
     load,
     load_newest,
     save,
 )
-from mingce.errors import RunError
-from mingce.optimizer_state import flatten_optimizer, restore_optimizer
-from mingce.run import Run, step_name
+from mingce.record.run import Run, step_name
+from mingce.roles.optimizer_state import flatten_optimizer, restore_optimizer
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -136,7 +136,7 @@ def test_state_that_json_would_change_is_refused(run: Run) -> None:
 
 
 def test_a_checkpoint_of_a_newer_format_says_so(run: Run, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("mingce.checkpoints.FORMAT", 3)
+    monkeypatch.setattr("mingce.record.checkpoints.FORMAT", 3)
     save_step(run, 1)
     monkeypatch.undo()
     with pytest.raises(RunError, match="newer; update mingce"):
@@ -399,10 +399,10 @@ FILL_A_DISK = """
 import json, sys, torch
 from pathlib import Path
 torch.set_num_threads(1)
-from mingce.checkpoints import load_newest, save
-from mingce.errors import RunError
+from mingce.record.checkpoints import load_newest, save
+from mingce.base.errors import RunError
 from mingce.ledger import Ledger
-from mingce.run import Run
+from mingce.record.run import Run
 
 run = Run.create(sys.argv[1], "run", {})
 messages = {}

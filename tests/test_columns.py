@@ -10,8 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from mingce.base.errors import UnknownNameError
 from mingce.columns import ALIASES, COLUMNS, SETTINGS, TOKEN_COLUMNS, Column, column
-from mingce.errors import UnknownNameError
 from mingce.metrics import METRICS
 from mingce.texts import named, texts
 

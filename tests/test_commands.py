@@ -19,21 +19,22 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
-from mingce import checkpoints, start
+from mingce.base.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
 from mingce.commands import chat, check, doctor, evaluate, export, selftest
 from mingce.commands.chat import Chat
 from mingce.commands.findings import Finding
-from mingce.commands.opening import open_policy
 from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
-from mingce.commands.targets import find_run, parse_step
 from mingce.commands.typed import lines as typed
-from mingce.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
-from mingce.evaluation import Answer, Evaluation
 from mingce.ledger import Ledger
 from mingce.models.loading import load_causal_lm, model_directory
 from mingce.models.value_head import ValueModel
-from mingce.run import Run
+from mingce.record import checkpoints
+from mingce.record.run import Run
+from mingce.record.targets import find_run, parse_step
 from mingce.tasks.base import Example, Score
+from mingce.training import start
+from mingce.training.evaluation import Answer, Evaluation
+from mingce.training.opening import open_policy
 
 SMALL = (
     "steps=2",

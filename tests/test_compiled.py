@@ -15,7 +15,7 @@ import mingce
 PACKAGE = Path(mingce.__file__).parent
 SUM = """
 import numpy as np
-from mingce.compiled import REORDERED, compiler
+from mingce.base.compiled import REORDERED, compiler
 
 @compiler(REORDERED)
 def total(x):
@@ -118,12 +118,12 @@ def test_a_change_in_a_called_function_is_noticed(tmp_path: Path) -> None:
     """numba itself looks only at the file of the function that is called from outside."""
     called, calling = tmp_path / "called.py", tmp_path / "calling.py"
     calling.write_text(
-        "from mingce.compiled import EXACT, compiler\nfrom called import one\n\n\n"
+        "from mingce.base.compiled import EXACT, compiler\nfrom called import one\n\n\n"
         "@compiler(EXACT)\ndef two(x):\n    return one(x)\n"
     )
     for added in (1, 2):
         called.write_text(
-            "from mingce.compiled import EXACT, compiler\n\n\n"
+            "from mingce.base.compiled import EXACT, compiler\n\n\n"
             f"@compiler(EXACT)\ndef one(x):\n    return x + {added}.0\n"
         )
         shutil.rmtree(tmp_path / "__pycache__", ignore_errors=True)

@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from mingce.base.errors import MingceError
 from mingce.config import Config, as_values, config_of, read_config, settings
-from mingce.errors import MingceError
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.errors import DataError, RunError
+from mingce.base.errors import DataError, RunError
 from mingce.explain.dialogue import Dialogue, Round, new_path, parse, parse_turns, read, render, write
 
 SEEDS = sorted((Path(__file__).parent / "seeds").glob("*.txt"))

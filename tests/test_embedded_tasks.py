@@ -6,7 +6,7 @@ import random
 
 import pytest
 
-from mingce.errors import UnknownNameError
+from mingce.base.errors import UnknownNameError
 from mingce.tasks.arithmetic import Arithmetic, operand_pairs, wrong_claims
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import MOST_NUMBERS, Counting, spans

@@ -19,10 +19,9 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from mingce import start
 from mingce.algorithms import reference
+from mingce.base.errors import MingceError
 from mingce.commands.explain import explain
-from mingce.errors import MingceError
 from mingce.explain.account import shown
 from mingce.explain.account_texts import LEVELS, Section
 from mingce.explain.code_refs import ROOT, resolve
@@ -33,6 +32,7 @@ from mingce.explain.terminal import rendered
 from mingce.explain.walk import Stage, Walk, telling_slots, walk
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES, labels
 from mingce.explain.wrapping import wrapped
+from mingce.training import start
 
 SEEDS = json.loads(Path(__file__).with_name("seed_examples.json").read_text(encoding="utf-8"))
 EXAMPLES = {example["id"]: example for example in SEEDS["examples"]}

@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from mingce import half
 from mingce.audit.replay import replay
-from mingce.errors import ModelError
+from mingce.base import half
+from mingce.base.errors import ModelError
 from tests.test_audit_replay import dump_of, scored
 
 DIES = """

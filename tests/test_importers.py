@@ -20,11 +20,11 @@ import torch
 import yaml
 from safetensors.torch import save_file
 
-from mingce.audit.dump import Dump
-from mingce.errors import ColumnError, DataError, SettingError, UnknownNameError
+from mingce.base.errors import ColumnError, DataError, SettingError, UnknownNameError
 from mingce.importers import open_dump
 from mingce.ledger import Ledger
-from mingce.store import LedgerStore
+from mingce.record.dump import Dump
+from mingce.record.store import LedgerStore
 
 B, P, T = 4, 3, 5
 LENGTHS = [5, 3, 1, 4]

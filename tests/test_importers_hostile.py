@@ -24,10 +24,10 @@ import torch
 from hostile_files import calls
 from safetensors.torch import save
 
-from mingce.audit.dump import Dump
-from mingce.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError
 from mingce.importers import open_dump
 from mingce.importers.limits import Refused
+from mingce.record.dump import Dump
 
 MEGABYTE = 1 << 20
 CANARY = "executed"

@@ -17,7 +17,7 @@ import pytest
 from hostile_files import Made, hostile_files, place
 
 import mingce
-from mingce.errors import ColumnError, DataError, MingceError, SettingError
+from mingce.base.errors import ColumnError, DataError, MingceError, SettingError
 from mingce.importers import open_dump, opening
 from mingce.importers.limits import Refused
 

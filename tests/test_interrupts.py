@@ -17,8 +17,8 @@ import pytest
 from rich.console import Console
 from test_train import SMALL, same_files
 
-from mingce import start, trainer
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.training import start, trainer
 
 SETTINGS = (*SMALL, "steps=4", "keep.checkpoint_every=1", "keep.last=9", "validation.every=2", "kl.adaptive=true")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from rich.console import Console
 from test_train import same_files
 
-from mingce.run import Run
+from mingce.record.run import Run
 
 SETTINGS = (
     "prompts_per_step=16", "samples_per_prompt=2", "minibatch_rollouts=16", "validation.examples=8",
@@ -34,7 +34,7 @@ STEPS = 14 if KILLS <= 10 else 2 * KILLS
 
 def _train(root: Path, name: str) -> None:
     """In a process of its own: begin the run, or go on with it."""
-    from mingce import start
+    from mingce.training import start
 
     console = Console(file=io.StringIO())
     reward = root / "reward.py"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from mingce.algorithms import reference
 from mingce.algorithms.kl import AdaptiveKLController, FixedKLController, kl_penalty, kl_rewards
-from mingce.errors import MingceError
+from mingce.base.errors import MingceError
 from mingce.specs import KL_KINDS
 
 NAMES = ["k1", "kl", "abs", "k2", "mse", "k3", "low_var_kl", "k1+", "k3+"]

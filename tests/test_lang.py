@@ -12,10 +12,10 @@ import pytest
 import yaml
 from typer.main import get_command
 
+from mingce.base.errors import SettingError
+from mingce.base.lang import display_lang
 from mingce.cli import app
 from mingce.config import as_values, config_of, read_config
-from mingce.errors import SettingError
-from mingce.lang import display_lang
 
 SMALL = ("steps=1", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "validation.examples=4",
          "threads=1")  # fmt: skip

@@ -10,7 +10,7 @@ from batches import Batch, batches
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.errors import ColumnError, MingceError
+from mingce.base.errors import ColumnError, MingceError
 from mingce.ledger import Ledger
 
 

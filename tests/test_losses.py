@@ -24,7 +24,7 @@ from mingce.algorithms.losses import (
     entropy_from_logits,
     policy_loss,
 )
-from mingce.errors import MingceError
+from mingce.base.errors import MingceError
 from mingce.specs import AGGREGATIONS, POLICY_LOSSES
 
 modes = st.sampled_from(list(AGGREGATIONS))

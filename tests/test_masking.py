@@ -17,7 +17,7 @@ from mingce.algorithms.masking import (
     masked_whiten,
     merge_moments,
 )
-from mingce.errors import ColumnError
+from mingce.base.errors import ColumnError
 
 
 @given(batch=batches())

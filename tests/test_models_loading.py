@@ -15,7 +15,7 @@ from families import BOS, EOS, PAD, build, character_tokenizer, each_family, fam
 from safetensors.torch import load_file, save_file
 from transformers import BertConfig, GPT2Config, LlamaForSequenceClassification
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models import hub, smollm2
 from mingce.models.loading import (
     clone_frozen,

@@ -19,7 +19,7 @@ from transformers import (
     TopPLogitsWarper,
 )
 
-from mingce.errors import ModelError, SettingError
+from mingce.base.errors import ModelError, SettingError
 from mingce.models import drawing, vocabulary
 from mingce.models.bare import BareDecoder
 from mingce.models.batching import forward_inputs

@@ -9,7 +9,7 @@ import torch
 from families import PAD, VOCABULARY, character_tokenizer, each_family, family_model, ragged_prompts
 from torch import Tensor
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models.loading import load_causal_lm, save_model
 from mingce.models.lora import LoraSettings
 from mingce.models.value_head import ValueModel

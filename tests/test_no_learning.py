@@ -9,10 +9,10 @@ import pytest
 from rich.console import Console
 from test_train import SMALL
 
-from mingce import start
 from mingce.config import read_config
-from mingce.no_learning import WINDOW, Lookout, settings_without_learning, standstill
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.training import start
+from mingce.training.no_learning import WINDOW, Lookout, settings_without_learning, standstill
 from mingce.view.runs import RunSource
 
 LEARNS = {

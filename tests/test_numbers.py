@@ -10,7 +10,7 @@ import sys
 
 import pytest
 
-from mingce.numbers import figure, number, percent, rounded, show_bytes, show_count, show_seconds, significant
+from mingce.base.numbers import figure, number, percent, rounded, show_bytes, show_count, show_seconds, significant
 
 
 def float32(x: float) -> float:

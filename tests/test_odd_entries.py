@@ -16,10 +16,10 @@ from pathlib import Path
 import pytest
 from test_checkpoints import is_whole, never, save_step
 
-from mingce import places
-from mingce.checkpoints import load, load_newest
-from mingce.errors import RunError
-from mingce.run import Run
+from mingce.base import places
+from mingce.base.errors import RunError
+from mingce.record.checkpoints import load, load_newest
+from mingce.record.run import Run
 
 
 @pytest.fixture
@@ -199,9 +199,10 @@ def test_a_save_does_not_replace_what_cannot_be_read(run: Run, refused: set[str]
 
 NOBODY = """
 import os, sys, json
-from mingce import checkpoints, store
-from mingce.errors import MingceError
-from mingce.run import Run
+from mingce.record import checkpoints
+from mingce.record import store
+from mingce.base.errors import MingceError
+from mingce.record.run import Run
 os.setgid(65534)
 os.setuid(65534)
 found = {}

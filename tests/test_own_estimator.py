@@ -18,18 +18,18 @@ from test_train import SMALL, trained
 from test_view_page import browser  # noqa: F401  # a fixture
 
 import mingce
-from mingce import start
+from mingce.algorithms.own import load_own
 from mingce.audit.audit import audit
-from mingce.checkpoints import load
+from mingce.base.errors import MingceError, RunError, SettingError
 from mingce.config import read_config
 from mingce.engine.local import build_roles
-from mingce.errors import MingceError, RunError, SettingError
 from mingce.explain.scored import scored
 from mingce.importers.opening import open_dump
 from mingce.plan.job import read_job
-from mingce.run import Run
+from mingce.record.checkpoints import load
+from mingce.record.run import Run
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator, find_policy_loss
-from mingce.specs.own import load_own
+from mingce.training import start
 
 OWN = '''
 import torch

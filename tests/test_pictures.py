@@ -11,7 +11,7 @@ from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
 
-from mingce.errors import MingceError
+from mingce.base.errors import MingceError
 from mingce.explain import fonts, picture_style
 from mingce.explain.example import Rollout, changed, completed, typed, worked
 from mingce.explain.lambda_picture import draw_lambda

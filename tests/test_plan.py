@@ -23,11 +23,11 @@ from transformers import (
     PretrainedConfig,
 )
 
+from mingce.base.errors import MingceError
+from mingce.base.numbers import show_bytes, show_seconds
 from mingce.commands.plan import run
-from mingce.errors import MingceError
 from mingce.models.lora import LoraSettings, add_adapters
 from mingce.models.value_head import ValueModel
-from mingce.numbers import show_bytes, show_seconds
 from mingce.plan import activations, families, memory, roles, traffic
 from mingce.plan.families import read_shape, shape_of
 from mingce.plan.fit import fit

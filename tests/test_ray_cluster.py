@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from test_train import SMALL, same_files
 
-from mingce.run import Run
+from mingce.record.run import Run
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("ray")]
 

@@ -11,16 +11,16 @@ import pytest
 import torch
 from test_train import SMALL, filled
 
-from mingce import checkpoints
+from mingce.base.errors import ClusterError, SettingError
 from mingce.config import Config, as_values, read_config
 from mingce.engine import local
 from mingce.engine import ray as far_away
 from mingce.engine.cluster import _found, _join
 from mingce.engine.rank import Rank
-from mingce.errors import ClusterError, SettingError
 from mingce.ledger import Ledger
 from mingce.models.value_head import ValueModel
-from mingce.run import Run
+from mingce.record import checkpoints
+from mingce.record.run import Run
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]
 

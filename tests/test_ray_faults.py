@@ -17,10 +17,10 @@ import pytest
 from rich.console import Console
 from test_train import SMALL, same_files
 
-from mingce import start
+from mingce.base.errors import ClusterError, RewardError
 from mingce.engine.group import Group
-from mingce.errors import ClusterError, RewardError
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.training import start
 from mingce.view.runs import RunSource
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]

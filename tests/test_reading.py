@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 import yaml
 
-from mingce.errors import MingceError, RunError
-from mingce.reading import MAX_NODES, open_regular, parse_yaml, read_regular
-from mingce.run import Run
+from mingce.base.errors import MingceError, RunError
+from mingce.base.reading import MAX_NODES, open_regular, parse_yaml, read_regular
+from mingce.record.run import Run
 
 BOMB = "a: &a [x, x, x, x, x, x, x, x, x]\n" + "".join(
     f"{chr(98 + k)}: &{chr(98 + k)} [{', '.join([f'*{chr(97 + k)}'] * 9)}]\n" for k in range(20)

@@ -15,9 +15,10 @@ import yaml
 from rich.console import Console
 from test_train import trained
 
-from mingce import checkpoints, fingerprints, start
-from mingce.errors import MingceError, RunError
-from mingce.run import Run, step_name
+from mingce.base.errors import MingceError, RunError
+from mingce.record import checkpoints
+from mingce.record.run import Run, step_name
+from mingce.training import fingerprints, start
 
 SMALL = (
     "steps=3", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "critic.minibatch_rollouts=8",

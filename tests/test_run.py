@@ -17,9 +17,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.atomic import atomic_directory, atomic_write, clean_leftovers
-from mingce.errors import RunError
-from mingce.run import TIMING_PREFIXES, Run
+from mingce.base.atomic import atomic_directory, atomic_write, clean_leftovers
+from mingce.base.errors import RunError
+from mingce.record.run import TIMING_PREFIXES, Run
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
 

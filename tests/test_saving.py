@@ -10,11 +10,11 @@ import pytest
 import torch
 from torch import Tensor
 
-from mingce import saving
-from mingce.checkpoints import Draft, Keep, load, prepare
-from mingce.errors import RunError
-from mingce.run import Run
-from mingce.saving import Saver
+from mingce.base.errors import RunError
+from mingce.record.checkpoints import Draft, Keep, load, prepare
+from mingce.record.run import Run
+from mingce.training import saving
+from mingce.training.saving import Saver
 
 
 @pytest.fixture

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
+from mingce.base.errors import ModelError
 from mingce.config import Config
-from mingce.errors import ModelError
-from mingce.selfcheck import self_check
+from mingce.training.selfcheck import self_check
 
 
 def checked(gaps: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> str:

@@ -13,11 +13,11 @@ import pytest
 from rich.console import Console
 from test_train import SMALL
 
-from mingce import start
-from mingce.errors import RunError, SettingError, UnknownNameError
-from mingce.run import Run
-from mingce.sinks import PROJECT, Sinks, check_sinks, open_sinks
+from mingce.base.errors import RunError, SettingError, UnknownNameError
+from mingce.record.run import Run
 from mingce.specs.settings import by_dotted_key
+from mingce.training import start
+from mingce.training.sinks import PROJECT, Sinks, check_sinks, open_sinks
 
 CONFIG = {"task": "arithmetic", "kl": {"target": 0.1, "adaptive": False}}
 

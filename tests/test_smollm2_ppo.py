@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mingce import start
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.training import start
 
 RECIPE = Path(__file__).parent.parent / "recipes" / "smollm2_gsm8k.yaml"
 QUESTIONS = [

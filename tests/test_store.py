@@ -18,10 +18,10 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from mingce.base.errors import ColumnError, RunError
 from mingce.columns import TOKEN_COLUMNS
-from mingce.errors import ColumnError, RunError
 from mingce.ledger import Ledger
-from mingce.store import LedgerStore
+from mingce.record.store import LedgerStore
 
 torch.set_num_threads(1)
 pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
@@ -271,7 +271,7 @@ def test_a_file_of_another_kind_or_a_newer_format_is_refused(
     pq.write_table(pa.table({"prompt": ["x"]}), store.directory / "step-000001.parquet")
     with pytest.raises(RunError, match="not a ledger of mingce"):
         store.read(1)
-    monkeypatch.setattr("mingce.store.FORMAT", 9)
+    monkeypatch.setattr("mingce.record.store.FORMAT", 9)
     store.write(2, make_ledger(1, 1))
     monkeypatch.undo()
     with pytest.raises(RunError, match=r"newer mingce \(ledger format 9\)"):

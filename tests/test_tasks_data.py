@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.errors import DataError, UnknownNameError
+from mingce.base.errors import DataError, UnknownNameError
 from mingce.tasks.base import Example, Prompt
 from mingce.tasks.data import Examples, filter_prompts, verl_examples
 from mingce.tasks.file_task import FileTask

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.errors import RewardError, SettingError
+from mingce.base.errors import RewardError, SettingError
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import Combined
 from mingce.tasks.function import FunctionScorer, as_score

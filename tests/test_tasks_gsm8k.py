@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.tasks.answers import after_last, last_boxed, numbers
 from mingce.tasks.base import Example
 from mingce.tasks.gsm8k import answer_text, equals, gsm8k, number_scorer

@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from mingce.errors import DataError, SettingError, UnknownNameError
+from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.tasks.base import Example
 from mingce.tasks.reasoning_gym import ReasoningGym, answer_text, question_of
 from mingce.tasks.scoring import score_all

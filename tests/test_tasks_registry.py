@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mingce.errors import DataError, RewardError, SettingError, UnknownNameError
+from mingce.base.errors import DataError, RewardError, SettingError, UnknownNameError
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Score
 from mingce.tasks.check import CheckReport, check_task, render, wrong_answers_to

@@ -18,7 +18,7 @@ from transformers import (
     PreTrainedTokenizerFast,
 )
 
-from mingce.errors import ModelError, RewardError
+from mingce.base.errors import ModelError, RewardError
 from mingce.tasks.base import Example, Prompt
 from mingce.tasks.combined import Combined
 from mingce.tasks.reward_model import RewardModel

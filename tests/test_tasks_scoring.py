@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 import mingce
-from mingce.errors import RewardError, SettingError
+from mingce.base.errors import RewardError, SettingError
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Score
 from mingce.tasks.function import FunctionScorer
@@ -215,7 +215,7 @@ print(score_all(FunctionScorer({str(reward.path)!r}), [Example("e", "", "", "")]
 
 def test_a_scorer_of_the_script_itself_is_refused(tmp_path: Path) -> None:
     source = """
-from mingce.errors import RewardError
+from mingce.base.errors import RewardError
 from mingce.tasks.base import Example, Score
 from mingce.tasks.scoring import score_all
 def scorer(example, response): return Score(1.0)

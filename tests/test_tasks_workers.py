@@ -20,12 +20,12 @@ import torch
 from rich.console import Console
 from test_train import SMALL, same_files
 
-from mingce import start
-from mingce.errors import RewardError
-from mingce.run import Run
+from mingce.base.errors import RewardError
+from mingce.record.run import Run
 from mingce.tasks.base import Example, Score
 from mingce.tasks.function import FunctionScorer
 from mingce.tasks.scoring import Scoring, score_all
+from mingce.training import start
 
 HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
 DRAWS = (

@@ -17,7 +17,7 @@ from rich.markup import escape
 from rich.table import Table
 from rich.text import Text
 
-from mingce.terminal import make_console, shown
+from mingce.base.terminal import make_console, shown
 
 EVIL = "\x1b]0;mine\x07\x1b[2J\u202egnp\x9b31m"
 COMMANDS = ("\x1b]0;", "\x1b[2J", "\x07", "\u202e", "\x9b")

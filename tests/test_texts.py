@@ -17,13 +17,13 @@ import mingce.texts
 from mingce.audit.audit import checks
 from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import FAULTS
+from mingce.base.lang import LANGS
 from mingce.explain import example
 from mingce.explain.account import token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.topic import Phrase, Topic, values_of
 from mingce.explain.topics import TOPICS
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES
-from mingce.lang import LANGS
 from mingce.texts import listed, named, parsed, texts
 
 FOLDER = Path(mingce.texts.__file__).parent

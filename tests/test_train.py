@@ -9,15 +9,16 @@ import pytest
 import torch
 from rich.console import Console
 
-from mingce import checkpoints, start
 from mingce.algorithms import reference
 from mingce.algorithms.losses import batch_totals
 from mingce.config import Config, as_values, read_config
 from mingce.credit import assign_credit, whitens
 from mingce.engine.local import Roles, build_roles
 from mingce.ledger import Ledger
-from mingce.run import Run
+from mingce.record import checkpoints
+from mingce.record.run import Run
 from mingce.specs import ESTIMATORS
+from mingce.training import start
 
 SMALL = (
     "steps=2",
@@ -216,7 +217,7 @@ def same_files(a: Run, b: Run) -> None:
 def test_a_stopped_run_goes_on_exactly(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     settings = (*SMALL, "steps=4", "kl.adaptive=true", "keep.checkpoint_every=1", "validation.every=2")
     whole = trained(tmp_path, *settings, name="whole")
-    from mingce.trainer import Trainer
+    from mingce.training.trainer import Trainer
 
     usual = Trainer.step
 

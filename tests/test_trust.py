@@ -14,10 +14,10 @@ import pytest
 from rich.console import Console
 from test_train import SMALL
 
-from mingce import start, trust
+from mingce.base.errors import RunError
 from mingce.config import read_config
-from mingce.errors import RunError
 from mingce.explain.scored import scored
+from mingce.training import start, trust
 
 REWARD = """
 from pathlib import Path
@@ -111,8 +111,8 @@ def test_in_a_terminal_one_is_asked_and_sees_the_file(stranger: Path, answer: st
     (stranger / "reward.py").write_text("# \x1b[2J hides\n" + REWARD)
     program = (
         "import sys; from pathlib import Path; from mingce.config import read_config\n"
-        "from mingce.trust import expect_trust\n"
-        "from mingce.errors import RunError\n"
+        "from mingce.training.trust import expect_trust\n"
+        "from mingce.base.errors import RunError\n"
         "run = Path(sys.argv[1])\n"
         "try: expect_trust(run, read_config(run / 'config.yaml', []), [], trust=False, command='eval')\n"
         "except RunError: sys.exit(2)\n"

@@ -17,10 +17,10 @@ from safetensors.torch import load_file, save_file
 
 import mingce
 from mingce import cli
+from mingce.base.errors import MingceError, SettingError, UnknownNameError
 from mingce.bounds import LARGEST_SEED, MOST
 from mingce.config import as_values, config_of, read_config, settings
 from mingce.engine.local import _order
-from mingce.errors import MingceError, SettingError, UnknownNameError
 from mingce.roles.actor import row_seed
 
 TINY = Path(mingce.__file__).parent / "models" / "tiny"

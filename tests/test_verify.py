@@ -12,8 +12,8 @@ from test_train import trained
 from typer.testing import CliRunner
 
 from mingce.cli import app
-from mingce.run import Run
-from mingce.verify import Found, verify
+from mingce.record.run import Run
+from mingce.record.verify import Found, verify
 
 SMALL = (
     "steps=4", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "critic.minibatch_rollouts=8",
@@ -101,7 +101,7 @@ def test_what_a_kill_left_is_not_damage(path: Path) -> None:
 
 
 def test_an_older_run_is_not_covered_and_not_damaged(path: Path) -> None:
-    from mingce import checkpoints
+    from mingce.record import checkpoints
 
     (path / "checksums.jsonl").unlink()
     for checkpoint in (path / "checkpoints").iterdir():

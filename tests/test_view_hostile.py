@@ -24,7 +24,7 @@ import pytest
 from test_view_server import Client, served
 
 import mingce
-from mingce.run import Run
+from mingce.record.run import Run
 from mingce.view import logs
 from mingce.view.api import Api
 from mingce.view.library import Library

@@ -23,11 +23,11 @@ from test_view_server import served
 import mingce.view
 from mingce.algorithms import reference
 from mingce.ledger import Ledger
-from mingce.run import Run
+from mingce.record.run import Run
+from mingce.record.store import LedgerStore
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.specs.kl import KL_NAMES
-from mingce.start import train
-from mingce.store import LedgerStore
+from mingce.training.start import train
 from mingce.view.api import Api
 from mingce.view.library import Library
 from mingce.view.step_index import Query

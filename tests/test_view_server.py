@@ -24,12 +24,13 @@ import uvicorn
 from rich.console import Console
 
 import mingce
-from mingce import start
-from mingce.errors import MingceError, RunError, SettingError
+from mingce.base.errors import MingceError, RunError, SettingError
 from mingce.explain.account import account, shown, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, sections
-from mingce.run import Run
-from mingce.store import LedgerStore
+from mingce.record.run import Run
+from mingce.record.store import LedgerStore
+from mingce.record.tokens import TokenTexts
+from mingce.training import start
 from mingce.view.api import Api, thinned
 from mingce.view.app import make_app
 from mingce.view.digits import Digits, encode
@@ -37,7 +38,6 @@ from mingce.view.export import chosen_answers, export_page, safe_json, write_exp
 from mingce.view.gate import names_of
 from mingce.view.library import Library
 from mingce.view.serve import Address, listen
-from mingce.view.tokens import TokenTexts
 
 SMALL = ("prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "validation.examples=4", "threads=1")
 NASTY = "</script><script>alert(1)</script><!-- \u2028 & <img src=x onerror=alert(1)>"

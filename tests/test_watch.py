@@ -20,8 +20,8 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.numbers import figure, percent
 from mingce.ledger import Ledger
-from mingce.numbers import figure, percent
 from mingce.watch import Summary, watch_for
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
 from mingce.watch.base import Pace

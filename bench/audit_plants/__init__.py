@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from audit_case import Case
 
-from mingce.audit.dump import Dump
+from mingce.record.dump import Dump
 
 YES = (1, 2, 3, 5, 7, 8, 9, 10, 11, 14, 15, 16, 18, 20, 21, 23, 28, 29, 30, 31, 32, 33, 34, 37, 38, 40, 42)
 PARTLY = (4, 6, 12, 13, 17, 19, 22, 24, 25, 26, 27, 36, 39, 41, 43, 44, 45, 47)

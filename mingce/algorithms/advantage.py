@@ -15,7 +15,7 @@ from torch import Tensor
 from mingce.algorithms import scan
 from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
 from mingce.algorithms.masking import keep, masked_sum
-from mingce.errors import ColumnError, SettingError, UnknownNameError
+from mingce.base.errors import ColumnError, SettingError, UnknownNameError
 from mingce.specs.estimators import TRUNCATIONS
 
 

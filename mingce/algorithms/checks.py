@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor
 
-from mingce.errors import ColumnError, SettingError
+from mingce.base.errors import ColumnError, SettingError
 
 
 def as_mask(mask: Tensor, name: str = "response_mask") -> Tensor:

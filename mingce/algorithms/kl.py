@@ -14,7 +14,7 @@ from torch import Tensor
 
 from mingce.algorithms.checks import as_mask, at_least, same_shape
 from mingce.algorithms.masking import keep
-from mingce.errors import ColumnError, SettingError
+from mingce.base.errors import ColumnError, SettingError
 from mingce.specs.kl import FULL, find_kl
 
 _SAMPLED: dict[str, Callable[[Tensor], Tensor]] = {

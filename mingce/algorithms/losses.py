@@ -15,7 +15,7 @@ from torch import Tensor
 from mingce.algorithms.checks import as_mask, at_least, same_shape
 from mingce.algorithms.kl import kl_penalty as token_kl
 from mingce.algorithms.masking import keep
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
 from mingce.specs.losses import AGGREGATIONS, MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO, POLICY_LOSSES, PolicyLoss
 
 

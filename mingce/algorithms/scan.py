@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mingce.compiled import EXACT, FUSED, compiler
+from mingce.base.compiled import EXACT, FUSED, compiler
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 _compiled = compiler(EXACT)

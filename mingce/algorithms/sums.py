@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from mingce.compiled import REORDERED, compiler
+from mingce.base.compiled import REORDERED, compiler
 
 _compiled = compiler(REORDERED)
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Finding, Report, Skipped
+from mingce.record.dump import Dump
 
 
 def checks() -> list[Check]:

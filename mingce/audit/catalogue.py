@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from mingce import texts
-from mingce.lang import LANGS
+from mingce.base.lang import LANGS
 
 
 class BugClass(NamedTuple):

@@ -12,9 +12,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.dump import own_estimator
 from mingce.audit.evidence import Bools, Evidence, Floats, last_slot, rows_with
 from mingce.audit.finding import Check, Fault, Finding
+from mingce.record.dump import own_estimator
 from mingce.specs import ESTIMATORS
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────

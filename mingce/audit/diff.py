@@ -17,9 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
-from mingce.lang import say
+from mingce.base.lang import say
+from mingce.record.dump import Dump
 
 ORDER = (
     "token_ids", "attention_mask", "response_mask", "loss_mask", "value_mask", "weight_versions", "rollout_log_probs",

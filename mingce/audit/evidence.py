@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mingce.audit.dump import Dump
 from mingce.audit.finding import Place
+from mingce.record.dump import Dump
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]

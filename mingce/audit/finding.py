@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
 from mingce import texts
-from mingce.lang import LANGS
+from mingce.base.lang import LANGS
 
 if TYPE_CHECKING:
     from mingce.audit.evidence import Evidence

@@ -8,9 +8,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.credit import constant_rows
-from mingce.audit.dump import own_estimator
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
+from mingce.record.dump import own_estimator
 from mingce.specs import ESTIMATORS, Estimator
 
 MISFORMED = Fault.written(

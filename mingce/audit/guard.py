@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from mingce.base.errors import RunError
+from mingce.base.lang import display_lang, say
 from mingce.config import Config
-from mingce.errors import RunError
-from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
-from mingce.run import Run
+from mingce.record.run import Run
 
 
 class Guard:

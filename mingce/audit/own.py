@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from mingce.audit.dump import ROW_COLUMNS, TOKEN_COLUMNS, Dump
 from mingce.config import Config, as_values
 from mingce.importers.settled import settled
 from mingce.ledger import Ledger
+from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS, Dump
 from mingce.specs.settings import by_dotted_key, dump_settings
 
 

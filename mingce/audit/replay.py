@@ -13,11 +13,11 @@ from pathlib import Path
 
 import numpy as np
 
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
 from mingce.audit.rescoring import Rescored, Rescorer, ValueScorer
-from mingce.errors import ColumnError
+from mingce.base.errors import ColumnError
+from mingce.record.dump import Dump
 
 FINE = 1e-3  # nats, mean: two float32 passes of one model are nearer than this
 BETTER = 0.3  # another way of scoring must leave this share of the gap or less

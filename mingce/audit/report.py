@@ -19,7 +19,7 @@ from mingce.audit.finding import Finding, Report
 from mingce.audit.terminal import STYLES, print_verdict, show_finding, show_report, worst
 from mingce.audit.wording import bug_line, counted, doubts, printable, verdict
 from mingce.audit.written import SCHEMA, as_json, as_markdown, finding_json, finding_markdown
-from mingce.lang import say
+from mingce.base.lang import say
 from mingce.watch.text import MUTED, padded
 
 __all__ = ["Audited", "as_json", "as_markdown", "audited_json", "audited_markdown", "show"]

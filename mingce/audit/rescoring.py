@@ -11,9 +11,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 
-from mingce import half
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
-from mingce.errors import ColumnError, ModelError
+from mingce.base import half
+from mingce.base.errors import ColumnError, ModelError
 
 if TYPE_CHECKING:
     from torch import Tensor, nn

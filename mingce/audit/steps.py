@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from mingce.audit.dump import Dump
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.record.dump import Dump
 
 GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
 LEAST_GAP = 0.01  # nats, mean |old − rollout|

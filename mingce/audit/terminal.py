@@ -26,7 +26,7 @@ from mingce.audit.wording import (
     share_words,
     title,
 )
-from mingce.lang import say
+from mingce.base.lang import say
 from mingce.watch.text import MUTED
 
 STYLES: dict[Severity, str] = {"bug": "bold red", "suspicious": "bold yellow", "convention": "cyan", "note": MUTED}

@@ -9,7 +9,7 @@ from typing import Any
 
 from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import Finding, Report, Severity
-from mingce.lang import say
+from mingce.base.lang import say
 
 SEVERITY_WORDS: dict[Severity, tuple[str, str]] = {
     "bug": ("BUG", "BUG"),

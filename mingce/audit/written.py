@@ -22,7 +22,7 @@ from mingce.audit.wording import (
     title,
     verdict,
 )
-from mingce.lang import say
+from mingce.base.lang import say
 
 SCHEMA = 1
 """Raised when a key of the JSON changes its meaning or goes away; new keys do not raise it."""

@@ -15,8 +15,11 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.errors import MingceError, RunError, SettingError, UnknownNameError
+from mingce.base.lang import say
+from mingce.base.paths import expanded
+from mingce.base.terminal import make_console
 from mingce.commands import typed
-from mingce.errors import MingceError, RunError, SettingError, UnknownNameError
 from mingce.explain import dialogue, example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer
@@ -24,9 +27,6 @@ from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
 from mingce.explain.example import Rollout
-from mingce.lang import say
-from mingce.paths import expanded
-from mingce.terminal import make_console
 from mingce.watch.text import MUTED
 
 DIRECTORY = Path("codex_dialogue")

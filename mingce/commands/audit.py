@@ -15,17 +15,17 @@ from rich.markup import escape
 from rich.status import Status
 
 from mingce.audit.audit import audit, token_ids
-from mingce.audit.dump import Dump
 from mingce.audit.finding import Check, Finding, Report
 from mingce.audit.report import Audited, audited_json, audited_markdown, show
 from mingce.audit.terminal import print_verdict, worst
+from mingce.base.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
+from mingce.base.lang import say
+from mingce.base.reading import parse_yaml
+from mingce.base.terminal import make_console, write
 from mingce.commands.findings import one_line
-from mingce.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
 from mingce.importers.aliases import SETTINGS
-from mingce.lang import say
-from mingce.reading import parse_yaml
-from mingce.run import step_name, steps_in
-from mingce.terminal import make_console, write
+from mingce.record.dump import Dump
+from mingce.record.run import step_name, steps_in
 
 REPLAY = Check("K14 replay", ("用模型重算对数概率", "log-probs scored again by the model"), (), lambda evidence: ())
 PATIENCE = 2.0

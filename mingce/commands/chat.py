@@ -13,17 +13,17 @@ import torch
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.errors import MingceError, SettingError
+from mingce.base.lang import display_lang
+from mingce.base.terminal import make_console
 from mingce.commands import typed
-from mingce.commands.opening import Opened, open_policy
 from mingce.commands.spoken import Scale, Spoken, account, coloured, token_strings
-from mingce.commands.targets import Step, is_run
-from mingce.errors import MingceError, SettingError
-from mingce.lang import display_lang
 from mingce.models.log_probs import response_log_probs
 from mingce.models.prompts import render_prompt
+from mingce.record.targets import Step, is_run
 from mingce.roles.actor import row_seed
 from mingce.tasks.registry import load_task
-from mingce.terminal import make_console
+from mingce.training.opening import Opened, open_policy
 
 LONGEST_ANSWER = 256
 """Tokens of an answer when a plain model is opened; a run has its own setting."""

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from rich.console import Console
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.check import check_task, render
 from mingce.tasks.function import FunctionScorer

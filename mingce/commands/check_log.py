@@ -10,15 +10,15 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
+from mingce.base.lang import say
+from mingce.base.terminal import write
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.formulas import show_rows
 from mingce.explain.claims.verdicts import Answer, Pair, Verdict
 from mingce.explain.claims.wording import KIND_WORDS
 from mingce.explain.dialogue import read_text
 from mingce.explain.wrapping import padded, wrapped
-from mingce.lang import say
-from mingce.terminal import write
 
 SCHEMA = 1
 LARGEST = 16_000_000

@@ -13,13 +13,13 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.audit.diff import Difference, Part, compare
-from mingce.audit.dump import Dump
 from mingce.audit.terminal import wrapped
 from mingce.audit.wording import place_numbers, printable
+from mingce.base.errors import DataError
+from mingce.base.lang import say
+from mingce.base.terminal import write
 from mingce.commands.audit import dumps_at, waiting
-from mingce.errors import DataError
-from mingce.lang import say
-from mingce.terminal import write
+from mingce.record.dump import Dump
 from mingce.watch.text import MUTED
 
 SCHEMA = 1

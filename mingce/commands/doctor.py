@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.machine import memory_sizes
+from mingce.base.numbers import show_bytes
 from mingce.commands.findings import Finding, one_line
-from mingce.machine import memory_sizes
-from mingce.numbers import show_bytes
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -128,7 +128,7 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
     space = shutil.disk_usage(here).free
     size = text["disk_size"].format(path=here, free=show_bytes(space))
     yield Finding(text["disk"], size, space >= SCARCE_DISK, text["scarce_disk"], essential=False)
-    from mingce.memory import keep_freed_memory
+    from mingce.base.memory import keep_freed_memory
 
     tuned = keep_freed_memory()
     yield Finding(text["allocator"], text["tuned" if tuned else "untuned"], True if tuned else None)
@@ -146,7 +146,7 @@ def machine(text: dict[str, str]) -> Iterator[Finding]:
 
 def _half_precision(text: dict[str, str]) -> Iterator[Finding]:
     """Whether products in 16 bits run on this processor, and with what setting."""
-    from mingce import half
+    from mingce.base import half
 
     for dtype in half.DTYPES:
         if not half.works(dtype):

@@ -14,24 +14,24 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from rich.table import Table
 from rich.text import Text
 
-from mingce.atomic import atomic_write
-from mingce.commands.opening import Opened, open_policy
-from mingce.commands.targets import Step
+from mingce.base.atomic import atomic_write
+from mingce.base.errors import DataError, RunError, SettingError
+from mingce.base.lang import display_lang
+from mingce.base.numbers import percent, rounded
+from mingce.base.terminal import make_console
 from mingce.config import Config
 from mingce.engine.local import task_of
-from mingce.errors import DataError, RunError, SettingError
-from mingce.evaluation import Answer, Evaluation, evaluate
-from mingce.lang import display_lang
 from mingce.models.prompts import render_prompt
-from mingce.numbers import percent, rounded
+from mingce.record.targets import Step
 from mingce.roles.actor import Actor
 from mingce.roles.reward import Judge, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
-from mingce.terminal import make_console
-from mingce.trust import expect_trust
+from mingce.training.evaluation import Answer, Evaluation, evaluate
+from mingce.training.opening import Opened, open_policy
+from mingce.training.trust import expect_trust
 from mingce.watch.tokens import visible
 
 SHOWN = 5

@@ -14,16 +14,16 @@ from typing import Any
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.errors import RunError, SettingError, UnknownNameError
+from mingce.base.lang import say
+from mingce.base.paths import expanded
+from mingce.base.terminal import make_console, write
 from mingce.commands.typed import numbers as numbers_of
-from mingce.errors import RunError, SettingError, UnknownNameError
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.example import Rollout
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
-from mingce.lang import say
-from mingce.paths import expanded
-from mingce.terminal import make_console, write
 
 FORMATS = ("terminal", "markdown", "json")
 PICTURES = (".png", ".svg", ".pdf")
@@ -133,7 +133,7 @@ def _pair(
         raise SettingError("prompt and response must have at least one character each.")
     if score is not None and not math.isfinite(score):
         raise SettingError(f"--score must be a finite number, but is {score}.")
-    from mingce.commands.targets import find_run
+    from mingce.record.targets import find_run
 
     find_run(run or "tiny", step)  # reports a wrong path before torch is loaded
     from mingce.explain.scored import scored

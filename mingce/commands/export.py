@@ -8,14 +8,14 @@ from pathlib import Path
 from rich.console import Console
 from rich.text import Text
 
-from mingce.atomic import atomic_directory
-from mingce.commands.opening import open_policy
-from mingce.commands.targets import Step
-from mingce.errors import RunError, SettingError
-from mingce.lang import display_lang
+from mingce.base.atomic import atomic_directory
+from mingce.base.errors import RunError, SettingError
+from mingce.base.lang import display_lang
+from mingce.base.numbers import show_count
+from mingce.base.terminal import make_console
 from mingce.models.loading import save_model
-from mingce.numbers import show_count
-from mingce.terminal import make_console
+from mingce.record.targets import Step
+from mingce.training.opening import open_policy
 
 CRITIC = "critic"
 

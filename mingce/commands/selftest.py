@@ -13,12 +13,12 @@ from rich.console import Console
 
 from mingce.algorithms import reference
 from mingce.commands.findings import Finding, one_line
-from mingce.commands.opening import open_policy
 from mingce.config import as_values, read_config
 from mingce.engine.local import Roles, build_roles
 from mingce.ledger import Ledger
-from mingce.run import Run
-from mingce.trainer import Trainer
+from mingce.record.run import Run
+from mingce.training.opening import open_policy
+from mingce.training.trainer import Trainer
 from mingce.watch.plain import PlainWatch
 
 CLOSE = 1e-4

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
-from mingce.account import cell
+from mingce.explain.account_table import cell
 from mingce.watch.tokens import grouped, visible
 
 LOW, HIGH = (36, 92, 214), (34, 150, 84)

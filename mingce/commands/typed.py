@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from rich.console import Console
 from rich.text import Text
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 
 
 def numbers(option: str, text: str) -> list[float]:

@@ -9,9 +9,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mingce.lang import display_lang, say
-from mingce.run import Run
-from mingce.verify import Found, counts, verify
+from mingce.base.lang import display_lang, say
+from mingce.record.run import Run
+from mingce.record.verify import Found, counts, verify
 
 MOST = 40
 """Lines printed of a kind; --json has all."""

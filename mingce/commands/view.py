@@ -8,9 +8,9 @@ from pathlib import Path
 from rich.console import Console
 from rich.markup import escape
 
-from mingce.errors import SettingError
-from mingce.lang import say
-from mingce.numbers import show_bytes
+from mingce.base.errors import SettingError
+from mingce.base.lang import say
+from mingce.base.numbers import show_bytes
 from mingce.view.api import Api
 from mingce.view.gate import is_loopback
 from mingce.view.library import Library

@@ -18,9 +18,9 @@ import warnings
 from pathlib import Path
 from typing import Any
 
+from mingce.base.errors import ClusterError
+from mingce.base.lang import display_lang, say
 from mingce.config import RayConfig
-from mingce.errors import ClusterError
-from mingce.lang import display_lang, say
 
 PATIENCE = 45.0
 """Seconds to wait for processes to be placed before saying that the cluster is too busy."""

@@ -6,13 +6,13 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-import mingce.errors
+import mingce.base.errors
+from mingce.base.errors import ClusterError, MingceError, RankFault
+from mingce.base.lang import display_lang
 from mingce.config import Config, as_values
 from mingce.engine.cluster import PATIENCE, expect_cluster, lost, ray_package
 from mingce.engine.rank import Facts, Mistake, Rank
 from mingce.engine.shares import Place
-from mingce.errors import ClusterError, MingceError, RankFault
-from mingce.lang import display_lang
 
 LOOK = 2.0
 """Seconds between looks at whether the cluster is still there."""
@@ -146,7 +146,7 @@ def _reason(error: Exception) -> str:
 
 def _as_error(mistake: Mistake) -> MingceError:
     """The error as it was on the rank, without what only its constructor knows."""
-    kind = getattr(mingce.errors, mistake.kind, MingceError)
+    kind = getattr(mingce.base.errors, mistake.kind, MingceError)
     error: MingceError = kind.__new__(kind)
     error.args = (mistake.sentence,)
     return error

@@ -10,10 +10,11 @@ from pathlib import Path
 import torch
 from transformers import PreTrainedTokenizerBase
 
+from mingce.algorithms.own import load_own
+from mingce.base.errors import DataError, RankFault
+from mingce.base.lang import display_lang, say
+from mingce.base.memory import keep_freed_memory
 from mingce.config import Config, check_specs
-from mingce.errors import DataError, RankFault
-from mingce.lang import display_lang, say
-from mingce.memory import keep_freed_memory
 from mingce.models.loading import check_vocabulary, load_causal_lm, load_tokenizer
 from mingce.models.lora import LoraSettings
 from mingce.models.prompts import render_prompt
@@ -23,7 +24,6 @@ from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
-from mingce.specs.own import load_own
 from mingce.tasks.base import Example, Task
 from mingce.tasks.combined import BatchScorer
 from mingce.tasks.data import filter_prompts

@@ -24,14 +24,15 @@ from torch._C._distributed_c10d import TCPStore
 from torch.distributed.device_mesh import init_device_mesh
 
 import mingce
+from mingce.algorithms.own import load_own
+from mingce.base.errors import MingceError
+from mingce.base.lang import choose_lang
 from mingce.config import config_of
 from mingce.engine.cluster import ray_package
 from mingce.engine.local import build_actor, build_critic, task_of
 from mingce.engine.sharded_learner import ShardedLearner
 from mingce.engine.sharding import copy_weights, reshards, shard
 from mingce.engine.shares import Place, Share
-from mingce.errors import MingceError
-from mingce.lang import choose_lang
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
 from mingce.models.sampling import Generation, Sampling
@@ -39,7 +40,6 @@ from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.reference import Reference
 from mingce.roles.reward import function_pool, reward_scorer
-from mingce.specs.own import load_own
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
 

@@ -14,16 +14,17 @@ import torch
 from torch import Tensor
 from transformers import PreTrainedTokenizerBase
 
+from mingce.base.errors import ClusterError, RankFault, SettingError
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, expect_cluster, ray_package
 from mingce.engine.group import Group
 from mingce.engine.local import Roles, fitting_prompts, load_specs, needs_reference, task_of
 from mingce.engine.rank import Facts
 from mingce.engine.shares import balanced
-from mingce.errors import ClusterError, RankFault, SettingError
 from mingce.ledger import Ledger
 from mingce.models.loading import load_tokenizer
 from mingce.models.sampling import Generation, Sampling
+from mingce.record.tensor_files import Stored
 from mingce.roles.actor import Actor
 from mingce.roles.critic import Critic
 from mingce.roles.learner import Learner
@@ -31,7 +32,6 @@ from mingce.roles.reference import Reference
 from mingce.roles.reward import Judge, Reward, function_pool
 from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
-from mingce.tensor_files import Stored
 
 LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
 

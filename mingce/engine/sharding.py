@@ -30,8 +30,8 @@ from torch.distributed.fsdp import (
 from torch.distributed.tensor import DTensor, distribute_tensor
 from torch.utils.checkpoint import checkpoint
 
+from mingce.base.errors import RunError
 from mingce.config import RayConfig
-from mingce.errors import RunError
 from mingce.models.loading import backbone, usable
 from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plain_head
 from mingce.models.lora import base_causal_lm

@@ -13,9 +13,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mingce.algorithms import reference
+from mingce.base.numbers import number as shown
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.recomputed import filled, recompute
-from mingce.numbers import number as shown
 
 TOLERANCE = 2e-5
 SMALL = 0.0005

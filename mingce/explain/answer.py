@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from mingce.algorithms import reference
+from mingce.base.lang import say
+from mingce.base.numbers import number as shown
 from mingce.columns import COLUMNS
 from mingce.explain import example
 from mingce.explain.account import substituted
@@ -17,8 +19,6 @@ from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
-from mingce.lang import say
-from mingce.numbers import number as shown
 from mingce.watch.tokens import END, visible
 
 HEAD, TAIL = 10, 6

@@ -11,9 +11,9 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
+from mingce.base.lang import say
 from mingce.explain.answer import Answer, Table
 from mingce.explain.wrapping import padded, wrapped
-from mingce.lang import say
 from mingce.watch.text import MUTED
 
 WIDEST = 100

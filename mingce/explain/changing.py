@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
+from mingce.base.numbers import number as shown
 from mingce.explain import example
 from mingce.explain.example import Rollout
 from mingce.explain.request import Request
-from mingce.numbers import number as shown
 
 _RANGES = {  # symbol, least, largest, what to say
     "gamma": ("γ", 0.0, 1.0, "要在 0 和 1 之间", "must lie between 0 and 1"),

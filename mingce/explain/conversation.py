@@ -11,8 +11,9 @@ from collections.abc import Callable, Sequence
 from functools import cache
 
 from mingce.algorithms import reference
+from mingce.base.errors import MingceError
+from mingce.base.lang import display_lang, say
 from mingce.columns import COLUMNS
-from mingce.errors import MingceError
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer, column_tables, example_line, legible, topic_answer
@@ -21,7 +22,6 @@ from mingce.explain.example import Rollout
 from mingce.explain.request import Request, read_request
 from mingce.explain.retrieval import ACCEPTED, Index
 from mingce.explain.topics import TOPICS
-from mingce.lang import display_lang, say
 
 COMMANDS = ("/help", "/topics", "/example", "/level", "/lang")
 OFFERED, NEAR = 3, 0.15

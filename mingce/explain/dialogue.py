@@ -35,8 +35,8 @@ from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 
-from mingce.atomic import atomic_write
-from mingce.errors import DataError, RunError
+from mingce.base.atomic import atomic_write
+from mingce.base.errors import DataError, RunError
 
 TITLE = "# Chat Dialogue Log"
 TIME = "## 对话时间"

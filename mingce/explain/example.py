@@ -12,11 +12,11 @@ from pathlib import Path
 from typing import Any
 
 from mingce.algorithms import reference
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.user_files import names_file
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator, find_policy_loss
 from mingce.specs.estimators import GAE
 from mingce.specs.settings import AccountSettings
-from mingce.user_files import names_file
 
 Rollout = dict[str, Any]
 Row = Sequence[float]
@@ -77,7 +77,7 @@ def typed(
 
 def recorded(path: Path, step: int | None, row: int, mapping: Path | None = None) -> Rollout:
     """A rollout of a run or a dump; without a step the newest."""
-    from mingce.errors import RunError
+    from mingce.base.errors import RunError
     from mingce.view.api import Api
     from mingce.view.library import Library
 

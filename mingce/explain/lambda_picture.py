@@ -6,10 +6,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
+from mingce.base.lang import say
 from mingce.explain.picture_style import BLUE, FAINT, INK, ORANGE, remarks, save, style
 from mingce.explain.simulation import exact, simulated
-from mingce.lang import say
 from mingce.specs import ESTIMATORS
 from mingce.specs.estimators import GAE
 

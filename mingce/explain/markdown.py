@@ -7,11 +7,11 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
+from mingce.base.numbers import number as shown
 from mingce.columns import COLUMNS
 from mingce.explain.terminal import heading, settings_line, wrong
 from mingce.explain.walk import Stage, Walk
 from mingce.explain.walk_texts import label
-from mingce.numbers import number as shown
 
 ACROSS = 16
 """Up to so many tokens stand across a table; more stand below each other."""

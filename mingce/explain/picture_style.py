@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
+from mingce.base.lang import say
 from mingce.explain.fonts import chinese_family
-from mingce.lang import say
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mingce.algorithms import reference
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
+from mingce.base.lang import say
 from mingce.explain.picture_style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, remarks, save, style
-from mingce.lang import say
 from mingce.specs import ESTIMATORS
 from mingce.watch.tokens import END, visible
 

@@ -12,18 +12,19 @@ from typing import Any
 
 import torch
 
-from mingce import checkpoints
-from mingce.commands.opening import Opened, open_policy
-from mingce.commands.targets import Step, find_run
+from mingce.base.errors import DataError, SettingError
+from mingce.base.lang import say
+from mingce.base.user_files import names_file
 from mingce.config import Config, as_values
 from mingce.credit import whitens
 from mingce.engine.local import build_actor, build_critic, task_of
-from mingce.errors import DataError, SettingError
 from mingce.explain.example import Rollout, completed
-from mingce.lang import say
 from mingce.ledger import Ledger
 from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import render_prompt
+from mingce.record import checkpoints
+from mingce.record.targets import Step, find_run
+from mingce.record.tokens import TokenTexts, tokenizer_file
 from mingce.roles.reference import Reference
 from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
@@ -31,9 +32,8 @@ from mingce.specs.settings import AccountSettings, by_dotted_key
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
-from mingce.trust import expect_trust
-from mingce.user_files import names_file
-from mingce.view.tokens import TokenTexts, tokenizer_file
+from mingce.training.opening import Opened, open_policy
+from mingce.training.trust import expect_trust
 
 ASSUMED = 1.0
 

@@ -10,11 +10,11 @@ from rich.rule import Rule
 from rich.style import Style
 from rich.text import Text
 
+from mingce.base.numbers import number as shown
 from mingce.columns import COLUMNS
 from mingce.explain.walk import Line, Stage, Walk
 from mingce.explain.walk_texts import label
 from mingce.explain.wrapping import padded, wrapped
-from mingce.numbers import number as shown
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.watch.text import MUTED
 from mingce.watch.tokens import credit_style

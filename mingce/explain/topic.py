@@ -13,11 +13,11 @@ from typing import Any
 
 from mingce import texts
 from mingce.algorithms import reference
+from mingce.base.lang import LANGS
+from mingce.base.numbers import number as shown
 from mingce.explain.account import substituted, token_values
 from mingce.explain.account_texts import LEVELS, Pair
 from mingce.explain.example import Rollout
-from mingce.lang import LANGS
-from mingce.numbers import number as shown
 
 Values = dict[str, Any]
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from mingce.audit.dump import ROW_COLUMNS, TOKEN_COLUMNS
 from mingce.columns import ALIASES as COLUMN_ALIASES
+from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS
 
 # columns.py speaks of our ledger; in a foreign dump these names mean something else:
 #   advantages are what the loss multiplies (whitened or not), raw_advantages those before whitening, and prime-rl's

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.importers.limits import ALLOWED, MAX_HEADER, Refused, allow_columns, allow_shape, short
 from mingce.importers.numbers import DTYPES, from_array, from_bytes
 from mingce.importers.torch_files import read_member

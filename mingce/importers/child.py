@@ -16,11 +16,11 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError
+from mingce.base.lang import choose_lang, display_lang, say
 from mingce.importers.files import read_dumps
 from mingce.importers.limits import ALLOWED, FACTOR_NAME, MEGABYTE, Refused
 from mingce.importers.parcel import write_dumps, write_error
-from mingce.lang import choose_lang, display_lang, say
 
 
 def serve(number: int) -> None:

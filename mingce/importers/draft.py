@@ -10,12 +10,12 @@ from typing import Any
 
 import numpy as np
 
-from mingce.audit.dump import Dump
-from mingce.errors import ColumnError, DataError, SettingError
+from mingce.base.errors import ColumnError, DataError, SettingError
 from mingce.importers.aliases import KINDS, SCALARS, SETTINGS
 from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
 from mingce.importers.pickles import plain
+from mingce.record.dump import Dump
 from mingce.specs.kl import kl_name
 
 MASKS = ("response_mask", "attention_mask", "loss_mask", "value_mask")

@@ -8,8 +8,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from mingce.audit.dump import Dump
-from mingce.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError
 from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, trl, verl
 from mingce.importers.arrays import read_npz, read_safetensors
 from mingce.importers.draft import Draft
@@ -20,6 +19,7 @@ from mingce.importers.settled import settled
 from mingce.importers.shards import join_ranks, place
 from mingce.importers.tables import read_jsonl, read_parquet
 from mingce.importers.torch_files import open_zip, read_pickled, read_torch_zip
+from mingce.record.dump import Dump
 
 _TRAINERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Draft]], ...] = tuple(
     (trainer.recognises, trainer.read) for trainer in (verl, trl, openrlhf, prime_rl, slime, nemo_rl)

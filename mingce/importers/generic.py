@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import ColumnError
+from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
 from mingce.importers.draft import Draft, Laid, from_json, lay, unpadded, without_prompts
 from mingce.importers.numbers import Array, Numbers

@@ -7,11 +7,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
+from mingce.base.reading import open_regular
 from mingce.importers.draft import Draft, lay
 from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
-from mingce.reading import open_regular
 from mingce.specs.settings import by_dotted_key, dump_settings
 
 _ROWS = {

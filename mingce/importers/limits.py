@@ -17,9 +17,9 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import DataError, SettingError
-from mingce.lang import display_lang, say
-from mingce.machine import limit
+from mingce.base.errors import DataError, SettingError
+from mingce.base.lang import display_lang, say
+from mingce.base.machine import limit
 
 FACTOR_NAME = "MINGCE_DUMP_LIMIT"
 

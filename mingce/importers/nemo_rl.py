@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import ColumnError
+from mingce.base.errors import ColumnError
 from mingce.importers.draft import Draft, lay, without_prompts
 from mingce.importers.numbers import Numbers
 

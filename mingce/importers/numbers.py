@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.importers.limits import ALLOWED, MAX_CELLS, Refused, allow_shape, short
 
 Array = NDArray[Any]

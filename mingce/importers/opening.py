@@ -17,11 +17,11 @@ from threading import Lock
 from typing import Any
 
 import mingce
-from mingce.audit.dump import Dump
-from mingce.errors import DataError, RunError
+from mingce.base.errors import DataError, RunError
+from mingce.base.lang import display_lang, say
 from mingce.importers.limits import FACTOR_NAME, Refused, factor
 from mingce.importers.parcel import one_line, read_parcel
-from mingce.lang import display_lang, say
+from mingce.record.dump import Dump
 
 _START = "import sys; sys.path[:] = sys.argv[2:]; from mingce.importers.child import serve; serve(int(sys.argv[1]))"
 # one thread, so that a fork is whole; memory from malloc, so that a limit on it is met where it is asked for

@@ -12,9 +12,9 @@ from typing import IO, Any
 
 import numpy as np
 
-from mingce.audit.dump import Array, Dump
-from mingce.errors import ColumnError, DataError, MingceError, ModelError, RunError, SettingError, UnknownNameError
+from mingce.base.errors import ColumnError, DataError, MingceError, ModelError, RunError, SettingError, UnknownNameError
 from mingce.importers.limits import Refused
+from mingce.record.dump import Array, Dump
 
 _KINDS: dict[str, type[MingceError]] = {
     kind.__name__: kind

@@ -17,7 +17,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mingce.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError
 from mingce.importers.limits import ALLOWED, Refused, allow_shape, short
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.importers.draft import Draft, lay, without_prompts
 from mingce.importers.limits import short
 from mingce.importers.numbers import Numbers, rectangle

@@ -8,8 +8,8 @@ from typing import Any
 
 import yaml
 
-from mingce import reading
-from mingce.errors import DataError, UnknownNameError
+from mingce.base import reading
+from mingce.base.errors import DataError, UnknownNameError
 from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.limits import MAX_TEXT, file_size, short
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingce.audit.dump import Dump, own_estimator
+from mingce.record.dump import Dump, own_estimator
 from mingce.specs import ESTIMATORS
 
 _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}

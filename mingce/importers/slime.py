@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import ColumnError, DataError
+from mingce.base.errors import ColumnError, DataError
 from mingce.importers.draft import Draft, Laid, lay
 from mingce.importers.numbers import Numbers
 from mingce.importers.pickles import plain

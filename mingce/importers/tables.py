@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.importers.limits import (
     ALLOWED,
     MAX_BYTES,

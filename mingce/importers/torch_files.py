@@ -9,7 +9,7 @@ import zlib
 from pathlib import Path
 from typing import IO, Any
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.importers.limits import (
     ALLOWED,
     MAX_HEADER,

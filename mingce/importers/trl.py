@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mingce.errors import ColumnError
+from mingce.base.errors import ColumnError
 from mingce.importers.aliases import TOKENS
 from mingce.importers.draft import Draft, lay, unpadded
 from mingce.importers.numbers import Numbers

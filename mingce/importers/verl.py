@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import ColumnError, DataError
+from mingce.base.errors import ColumnError, DataError
 from mingce.importers.aliases import TOKENS
 from mingce.importers.draft import Draft, lay, unpadded
 from mingce.importers.numbers import Numbers, from_bytes

@@ -11,7 +11,7 @@ from typing import Any, cast
 
 from transformers.utils import logging as transformers_logging
 
-from mingce.errors import MingceError, ModelError
+from mingce.base.errors import MingceError, ModelError
 
 _LONGEST_REASON = 300
 

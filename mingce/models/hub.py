@@ -9,7 +9,7 @@ import huggingface_hub
 from huggingface_hub import constants
 from huggingface_hub.errors import GatedRepoError, LocalEntryNotFoundError, RepositoryNotFoundError
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 
 _WANTED = ["*.json", "*.safetensors", "*.model", "*.txt", "*.jinja", "*.tiktoken"]
 _REPOSITORY = re.compile(r"\w[\w.-]*(/\w[\w.-]*)?")

@@ -14,7 +14,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from mingce.compiled import FINITE, compiler
+from mingce.base.compiled import FINITE, compiler
 
 compiled = compiler(FINITE)
 _inlined = compiler(FINITE, inlined=True)

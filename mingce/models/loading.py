@@ -22,13 +22,13 @@ from transformers import (
 )
 from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_NAMES
 
-from mingce import half
-from mingce.errors import ModelError
-from mingce.lang import display_lang, say
+from mingce.base import half
+from mingce.base.errors import ModelError
+from mingce.base.lang import display_lang, say
+from mingce.base.paths import expanded
 from mingce.models import hub, smollm2
 from mingce.models.guarded import guarded
 from mingce.models.lora import LoraSettings, add_adapters, base_causal_lm, merged
-from mingce.paths import expanded
 
 _TOKENIZER_FILES = (
     "tokenizer.json",

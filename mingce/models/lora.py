@@ -10,7 +10,7 @@ from typing import Any, cast
 from torch import nn
 from transformers import PreTrainedModel
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models.guarded import guarded
 
 

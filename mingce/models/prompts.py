@@ -8,7 +8,7 @@ from typing import Any, cast
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models.guarded import guarded
 from mingce.models.lora import base_causal_lm
 

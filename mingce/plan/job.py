@@ -6,14 +6,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.user_files import names_file
 from mingce.config import Config, merged_config
-from mingce.errors import SettingError, UnknownNameError
 from mingce.plan import roles
 from mingce.plan.presets import find_shape, model_of_recipe
 from mingce.plan.roles import DTYPES, Precision, RoleModel
 from mingce.plan.units import ceiling
 from mingce.specs import find_estimator
-from mingce.user_files import names_file
 
 
 @dataclass(frozen=True)

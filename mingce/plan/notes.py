@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from mingce.lang import say
-from mingce.numbers import show_bytes, show_seconds
+from mingce.base.lang import say
+from mingce.base.numbers import show_bytes, show_seconds
 from mingce.plan.plan import Plan
 from mingce.plan.tables import word
 from mingce.plan.units import ceiling

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
 from mingce.plan import activations
 from mingce.plan.fit import Fit, fit
 from mingce.plan.growth import Point, growth, turning_point

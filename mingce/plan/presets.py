@@ -10,8 +10,8 @@ from functools import cache
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import ModelError, UnknownNameError
-from mingce.paths import expanded
+from mingce.base.errors import ModelError, UnknownNameError
+from mingce.base.paths import expanded
 from mingce.plan.families import read_shape
 from mingce.plan.shape import ModelShape, shape_of_values
 

@@ -10,7 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 from mingce.plan.shape import ModelShape, Weight
 
 

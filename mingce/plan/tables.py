@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, fields
 
-from mingce.lang import say
-from mingce.numbers import show_bytes, show_count, show_seconds, significant
+from mingce.base.lang import say
+from mingce.base.numbers import show_bytes, show_count, show_seconds, significant
 from mingce.plan.growth import Point
 from mingce.plan.memory import Parts, RankMemory
 from mingce.plan.plan import Plan

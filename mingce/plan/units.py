@@ -1,10 +1,10 @@
-"""Sizes and rates as people write them: 80GB, 40GiB, 3350GB/s, 400Gb/s. mingce.numbers shows them."""
+"""Sizes and rates as people write them: 80GB, 40GiB, 3350GB/s, 400Gb/s. mingce.base.numbers shows them."""
 
 from __future__ import annotations
 
 import re
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 
 _POWERS = {"k": 1, "m": 2, "g": 3, "t": 4}
 _SIZE = re.compile(r"([0-9]+(?:\.[0-9]*)?)\s*([kmgt])(i?)(b)", re.IGNORECASE)

@@ -17,8 +17,8 @@ from mingce.algorithms.losses import (
     policy_loss,
 )
 from mingce.algorithms.masking import masked_mean
+from mingce.base.errors import SettingError
 from mingce.config import Config
-from mingce.errors import SettingError
 from mingce.ledger import Ledger
 from mingce.models.batching import forward_inputs
 from mingce.models.log_probs import computes_no_padding, response_log_probs

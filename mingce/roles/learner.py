@@ -14,12 +14,12 @@ import torch
 from torch import Tensor, nn
 
 from mingce.algorithms.losses import BatchTotals, batch_totals
-from mingce.checkpoints import ShardWriter
+from mingce.base.errors import ModelError, RunError
+from mingce.base.lang import display_lang, say
 from mingce.config import LearnerConfig
-from mingce.errors import ModelError, RunError
-from mingce.lang import display_lang, say
 from mingce.ledger import Ledger
-from mingce.optimizer_state import flatten_optimizer, restore_optimizer
+from mingce.record.checkpoints import ShardWriter
+from mingce.roles.optimizer_state import flatten_optimizer, restore_optimizer
 
 PartLoss = Callable[[Ledger, BatchTotals], tuple[Tensor, dict[str, Tensor]]]
 """The loss of a micro-batch given the minibatch's totals, and the columns it used."""

@@ -126,7 +126,7 @@ def _pool(scorer: object, config: RewardConfig, name: str, *, workers: int) -> S
 
 
 def _number(text: str) -> float:
-    from mingce.errors import SettingError
+    from mingce.base.errors import SettingError
 
     try:
         return float(text)

@@ -13,9 +13,9 @@ from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple, TypeVar
 
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.user_files import names_file
 from mingce.specs.rows import FLOAT32_EPS, Column, MaskColumn, Matrix, Row, chosen, zeros
-from mingce.user_files import names_file
 
 
 class Credit(NamedTuple):

@@ -11,7 +11,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from mingce.errors import UnknownNameError
+from mingce.base.errors import UnknownNameError
 
 FULL = "full"
 """The KL over the whole vocabulary, which needs every logit of both models."""

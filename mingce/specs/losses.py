@@ -12,9 +12,9 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple, TypeVar
 
-from mingce.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.user_files import names_file
 from mingce.specs.rows import Column, MaskColumn, Row, chosen
-from mingce.user_files import names_file
 
 MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO = 20.0, 10.0
 """Where exponents are held, of a token's ratio and of a whole response's."""

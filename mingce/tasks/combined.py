@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 from mingce.tasks.base import Example, Score
 
 

@@ -13,7 +13,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 
-from mingce.errors import UnknownNameError
+from mingce.base.errors import UnknownNameError
 from mingce.tasks.base import Example, Score
 
 NUMBERS = range(100)

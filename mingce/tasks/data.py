@@ -20,7 +20,7 @@ from itertools import accumulate
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
-from mingce.errors import DataError, UnknownNameError
+from mingce.base.errors import DataError, UnknownNameError
 from mingce.tasks.base import Example, Prompt
 from mingce.tasks.rows import Rows, open_rows
 

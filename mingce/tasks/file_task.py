@@ -6,7 +6,7 @@ import random
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.tasks.base import Example, Score
 from mingce.tasks.data import Examples, Selected
 

@@ -16,10 +16,10 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import RewardError
-from mingce.paths import resolved
+from mingce.base.errors import RewardError
+from mingce.base.paths import resolved
+from mingce.base.user_files import find_callable, split_file_spec
 from mingce.tasks.base import Example, Score
-from mingce.user_files import find_callable, split_file_spec
 
 ARGUMENTS = ("data_source", "solution_str", "ground_truth", "extra_info")
 

@@ -15,9 +15,9 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any
 
-from mingce.errors import RewardError, SettingError
+from mingce.base.errors import RewardError, SettingError
+from mingce.base.user_files import last_line
 from mingce.tasks.base import Example, Score
-from mingce.user_files import last_line
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from mingce.errors import DataError, SettingError, UnknownNameError
+from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.tasks.answers import after_last, last_boxed
 from mingce.tasks.base import Example, Prompt, Score
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from mingce.errors import DataError, SettingError, UnknownNameError
+from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.tasks.base import Example, Score, Task
 
 NAMES = ("arithmetic", "counting", "gsm8k:PATH", "reasoning_gym:NAME")

@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from mingce.errors import ModelError, RewardError
+from mingce.base.errors import ModelError, RewardError
 from mingce.models.loading import usable
 from mingce.tasks.base import Example, Score
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Protocol
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 
 
 class Rows(Protocol):

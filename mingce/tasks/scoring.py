@@ -11,7 +11,7 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Literal
 
-from mingce.errors import RewardError, SettingError
+from mingce.base.errors import RewardError, SettingError
 from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.limit import Failure, generators_kept, scored_here
 from mingce.tasks.workers import Workers

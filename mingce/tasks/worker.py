@@ -20,11 +20,11 @@ from importlib.machinery import ModuleSpec
 from multiprocessing.connection import Connection
 from types import ModuleType
 
-from mingce.errors import RewardError
-from mingce.machine import is_running
+from mingce.base.errors import RewardError
+from mingce.base.machine import is_running
+from mingce.base.user_files import last_line
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import SEEDED, Failure, scored, seed_generators
-from mingce.user_files import last_line
 
 READY = "ready"
 LOOK_MS = 1000

@@ -22,7 +22,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 
-from mingce.errors import RewardError
+from mingce.base.errors import RewardError
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import Failure, too_slow
 from mingce.tasks.worker import READY

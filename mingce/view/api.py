@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from mingce.errors import MingceError, RunError
-from mingce.store import LedgerFileError
+from mingce.base.errors import MingceError, RunError
+from mingce.record.store import LedgerFileError
 from mingce.view.digits import encode
 from mingce.view.library import Library
 from mingce.view.rollout import PromptIndex, rollout, through

@@ -18,8 +18,8 @@ from starlette.routing import Mount, Route
 from starlette.staticfiles import StaticFiles
 from starlette.types import Scope
 
-from mingce.errors import MingceError
-from mingce.store import LedgerFileError
+from mingce.base.errors import MingceError
+from mingce.record.store import LedgerFileError
 from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.digits import encode

@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from mingce.errors import DataError, MingceError, RunError
+from mingce.base.errors import DataError, MingceError, RunError
+from mingce.record.tokens import TokenTexts
 from mingce.specs.settings import AccountSettings
 from mingce.view.series import Series
 from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
-from mingce.view.tokens import TokenTexts
 
 if TYPE_CHECKING:
-    from mingce.audit.dump import Dump
+    from mingce.record.dump import Dump
 
 _ROWS = {"bootstrap_value": "final_values"}
 _SCALARS = {  # how the trainer's logged numbers are called here

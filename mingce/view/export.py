@@ -10,8 +10,8 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
-from mingce.atomic import atomic_write
-from mingce.errors import RunError, SettingError
+from mingce.base.atomic import atomic_write
+from mingce.base.errors import RunError, SettingError
 from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.app import STATIC, in_language

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from mingce.base.paths import expanded
 from mingce.columns import ROW_COLUMNS, TOKEN_COLUMNS
-from mingce.paths import expanded
 from mingce.view.dumps import open_source
 
 _DTYPES = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float32()}

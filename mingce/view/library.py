@@ -10,8 +10,8 @@ from hashlib import blake2b
 from pathlib import Path
 from threading import Lock
 
-from mingce.errors import DataError, MingceError, RunError
-from mingce.paths import expanded, resolved
+from mingce.base.errors import DataError, MingceError, RunError
+from mingce.base.paths import expanded, resolved
 from mingce.view.dumps import open_source
 from mingce.view.runs import RunSource, is_run
 from mingce.view.source import Source

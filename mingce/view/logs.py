@@ -18,7 +18,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.reading import open_regular
+from mingce.base.reading import open_regular
 from mingce.view.series import Part, Series
 
 MAX_LOG = 1 << 30  # bytes; 10⁵ steps of 60 metrics are 200 MB

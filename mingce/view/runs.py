@@ -17,20 +17,20 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
+from mingce.base.errors import MingceError, RunError
+from mingce.base.machine import is_running
+from mingce.base.places import steps_named
+from mingce.base.reading import open_regular, read_yaml
 from mingce.columns import ROW_COLUMNS
-from mingce.errors import MingceError, RunError
-from mingce.machine import is_running
-from mingce.places import steps_named
-from mingce.reading import open_regular, read_yaml
-from mingce.run import Run, step_name
+from mingce.record.run import Run, step_name
+from mingce.record.tokens import TokenTexts, tokenizer_file
 from mingce.specs.settings import AccountSettings, by_dotted_key
 from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
 from mingce.view.series import Series
 from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source
-from mingce.view.tokens import TokenTexts, tokenizer_file
 
 if TYPE_CHECKING:
-    from mingce.audit.dump import Dump
+    from mingce.record.dump import Dump
 
 _OWNER = re.compile(r"process (\d+) on (\S+)")
 _MAGIC = b"PAR1"
@@ -153,7 +153,7 @@ class RunSource(Source):
 
     def _read(self, step: int, read: Callable[[], Any]) -> Any:
         """What `read` gives; a file that turns out to be damaged is remembered as such."""
-        from mingce.store import LedgerFileError
+        from mingce.record.store import LedgerFileError
 
         self.expect(step)
         try:
@@ -167,7 +167,7 @@ class RunSource(Source):
         if step not in self._checked or not _inside(self.path, self._run.ledger_path):
             super().expect(step)
         if fault is not None:
-            from mingce.store import LedgerFileError
+            from mingce.record.store import LedgerFileError
 
             raise LedgerFileError(f"{self._path(step)}: {fault}")
 
@@ -241,7 +241,7 @@ class RunSource(Source):
 
 def _ragged(stored: pa.ListArray) -> Ragged:
     """A token column as Arrow holds it."""
-    from mingce.store import LedgerFileError
+    from mingce.record.store import LedgerFileError
 
     if not pa.types.is_list(stored.type) or stored.null_count:
         raise LedgerFileError("a token column holds no lists of numbers; restore the ledger from a copy or delete it")

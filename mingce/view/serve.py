@@ -9,7 +9,7 @@ import webbrowser
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from mingce.errors import SettingError
+from mingce.base.errors import SettingError
 from mingce.view.api import Api
 from mingce.view.gate import EVERYWHERE, is_loopback, names_of
 

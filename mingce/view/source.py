@@ -14,11 +14,11 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from mingce.errors import RunError
-from mingce.view.tokens import TokenTexts
+from mingce.base.errors import RunError
+from mingce.record.tokens import TokenTexts
 
 if TYPE_CHECKING:
-    from mingce.audit.dump import Dump
+    from mingce.record.dump import Dump
     from mingce.view.logs import Skipped
     from mingce.view.series import Series
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from rich.cells import cell_len
 from rich.text import Text
 
-from mingce.numbers import figure, percent
+from mingce.base.numbers import figure, percent
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
 from mingce.watch.base import PACE_STEPS
 from mingce.watch.curves import Curve, sparkline

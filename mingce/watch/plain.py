@@ -10,7 +10,7 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from mingce.numbers import figure, percent, rounded
+from mingce.base.numbers import figure, percent, rounded
 from mingce.watch.base import Clock, Summary, Watch
 from mingce.watch.summary import print_summary
 from mingce.watch.text import duration, padded

@@ -10,7 +10,7 @@ from rich.padding import Padding
 from rich.table import Table
 from rich.text import Text
 
-from mingce.numbers import percent
+from mingce.base.numbers import percent
 from mingce.watch.base import Summary
 from mingce.watch.text import MUTED, duration
 from mingce.watch.tokens import visible

@@ -12,7 +12,7 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
-from mingce.numbers import figure
+from mingce.base.numbers import figure
 from mingce.watch.text import MUTED
 
 if TYPE_CHECKING:

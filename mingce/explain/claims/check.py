@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
 
-from mingce.errors import DataError
+from mingce.base.errors import DataError
 from mingce.explain.claims.context import Context
 from mingce.explain.claims.counts import judge_counts
 from mingce.explain.claims.equations import Judge

@@ -7,12 +7,12 @@ from itertools import accumulate
 from typing import Any
 
 from mingce.algorithms import reference
+from mingce.base.numbers import number as shown
 from mingce.explain import simulation
 from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.sides import Sides, credit_numbers, place_of, sides
-from mingce.numbers import number as shown
 
 MANY = 64
 _BY_RETURN = "G_{t} = {reward} + {gamma}·{next_return} = {mc_return},  A_{t} = {mc_return} − {value} = {mc_advantage}"

@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
+from mingce.base.numbers import number as shown
 from mingce.explain.account import STATE_END
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values, listed
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.numbers import number as shown
 from mingce.specs.estimators import lambda_of
 
 

@@ -7,7 +7,7 @@ from mingce.explain.topic import Topic
 _SAVE = Topic(
     "save_dialogue",
     needs=(),
-    code=("mingce.explain.dialogue.render", "mingce.explain.dialogue.parse", "mingce.atomic.atomic_write"),
+    code=("mingce.explain.dialogue.render", "mingce.explain.dialogue.parse", "mingce.base.atomic.atomic_write"),
     related=("pictures",),
 )
 

@@ -13,7 +13,7 @@ export function number(x: Num | undefined, decimals = 4): string {
   return x < 0 && trimmed !== "0" ? `−${trimmed}` : trimmed;
 }
 
-/** A size of so many decimals by the rule of mingce/numbers.py: to three more first, then half up, so that what differs
+/** A size of so many decimals by the rule of mingce/base/numbers.py: to three more first, then half up, so that what differs
  *  by less than float32 can hold reads the same. */
 export function rounded(size: number, decimals: number): string {
   const fine = BigInt(size.toFixed(decimals + 3).replace(".", ""));

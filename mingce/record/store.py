@@ -1,0 +1,349 @@
+"""Ledgers on disk: one Parquet file a step, one row a rollout, any rollout readable without scanning.
+
+    ledger/step-000012.parquet      token columns as lists as long as the rollout, row columns as plain values
+    ledger/uids.sqlite              uid → (step, row); a cache, made again from the files whenever it does not fit
+
+The files are ordinary Parquet (zstd, page checksums), so pandas, polars and DuckDB read them as they are. Every number
+comes back bit for bit. Row groups are small, and only the one that holds a rollout is read for it.
+"""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager, suppress
+from hashlib import blake2b
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pyarrow.compute
+import pyarrow.parquet as pq
+
+import mingce
+from mingce.base.atomic import Hint, atomic_write, sync_path, try_again
+from mingce.base.errors import ColumnError, MingceError, RunError
+from mingce.base.places import step_name, steps_in
+from mingce.columns import ROW_COLUMNS, column
+from mingce.record.checksums import sha256
+
+if TYPE_CHECKING:
+    from mingce.ledger import Ledger  # torch is not needed to look at a ledger
+
+FORMAT = 1
+GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
+GROUP_TOKENS = 4096
+PART_BYTES = 32 << 20
+_SUFFIX = ".parquet"
+_ROW_TYPES = {
+    "str": pa.string(),
+    "int": pa.int64(),
+    "float": pa.float64(),
+    "list[int]": pa.list_(pa.int64()),
+    "dict[str, float]": pa.string(),  # as JSON: the parts of a score are the task's own
+}
+
+
+class LedgerFileError(RunError):
+    """A file that is no ledger, not whole, or of a newer mingce."""
+
+
+class LedgerStore:
+    """The ledgers of a run, by step."""
+
+    def __init__(self, directory: Path | str, *, hint: Hint = try_again, check: Callable[[], object] = lambda: None):
+        """`hint` ends the sentence that reports a full disk; `check` is called before anything is written."""
+        self.directory = Path(directory)
+        self._hint, self._check = hint, check
+        self.digests: dict[int, str] = {}
+        """SHA-256 of the files written by this process, by step, until somebody notes them."""
+        self._unsynced: list[Path] = []
+        self._index = _UidIndex(self.directory / "uids.sqlite")
+
+    def steps(self) -> list[int]:
+        """The steps that have a ledger, in order."""
+        return steps_in(self.directory, _SUFFIX)
+
+    def write(self, step: int, ledger: Ledger) -> Path:
+        """Write one step's ledger, whole or not at all; `sync` makes it proof against a power cut too."""
+        table = _to_table(step, ledger)
+        tokens_a_row = int(ledger.lengths.sum()) // max(len(ledger), 1)
+        buffer = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            buffer,
+            row_group_size=max(GROUP_ROWS, GROUP_TOKENS // max(tokens_a_row, 1)),
+            compression="zstd",
+            compression_level=1,
+            use_dictionary=False,
+            write_statistics=False,
+            write_page_checksum=True,
+        )
+        path, content = self._path(step), buffer.getvalue().to_pybytes()
+        self._check()
+        self.directory.mkdir(parents=True, exist_ok=True)
+        atomic_write(path, content, durable=False, hint=self._hint)
+        self.digests[step] = sha256(content)
+        self._unsynced.append(path)
+        with suppress(sqlite3.Error):  # find() reads the file itself if the index does not know it
+            self._index.add(step, _stamp(path), ledger.rows.get("uid", []))
+        return path
+
+    def sync(self) -> None:
+        """Flush what was written to the disk."""
+        while self._unsynced:
+            path = self._unsynced[-1]
+            if path.exists():
+                sync_path(path)
+            self._unsynced.pop()
+        if self.directory.exists():
+            sync_path(self.directory)
+
+    def read(self, step: int) -> Ledger:
+        """The ledger of a step, as it was written; slots past a rollout's end are 0."""
+        with self._opened(step) as file:
+            return _to_ledger(file.read(use_threads=False))
+
+    def rollout(self, step: int, row: int) -> dict[str, Any]:
+        """One rollout's columns by name: a list of numbers each for token columns, a plain value for row columns."""
+        return self.rollouts(step, [row])[0]
+
+    def rollouts(
+        self, step: int, rows: Sequence[int], columns: Sequence[str] | None = None, tokens: int | None = None
+    ) -> list[dict[str, Any]]:
+        """Some rollouts of a step in the given order, with all columns or those of the given names that are there.
+
+        `tokens`: of each list no more than so many.
+        """
+        with self._opened(step) as file:
+            count = file.metadata.num_rows
+            for row in rows:
+                if not 0 <= row < count:
+                    raise RunError(f"step {step} has {count} rollouts, numbered from 0; there is no row {row}")
+            names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
+            found: dict[int, dict[str, Any]] = {}
+            size = file.metadata.row_group(0).num_rows if count else 1
+            for group in sorted({row // size for row in rows}):
+                table = file.read_row_group(group, columns=names, use_threads=False)
+                for row in (row for row in rows if row // size == group):
+                    one = _cut(table.slice(row - group * size, 1), tokens)
+                    found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
+            return [found[row] for row in rows]
+
+    def column_names(self, step: int) -> list[str]:
+        """The names of a step's columns, as stored."""
+        with self._opened(step) as file:
+            return list(file.schema_arrow.names)
+
+    def count(self, step: int) -> int:
+        """How many rollouts a step has."""
+        with self._opened(step) as file:
+            return int(file.metadata.num_rows)
+
+    def column(self, step: int, name: str) -> pa.Array | None:
+        """One column of a step as Arrow holds it; None if the step has no such column."""
+        with self._opened(step) as file:
+            if name not in file.schema_arrow.names:
+                return None
+            return file.read(columns=[name], use_threads=False)[name].combine_chunks()
+
+    def parts(self, step: int, names: Sequence[str], size: int = PART_BYTES) -> Iterator[pa.Table]:
+        """Those of the named columns that are there, some row groups at a time: about `size` bytes of all columns."""
+        with self._opened(step) as file:
+            there = [name for name in file.schema_arrow.names if name in names]
+            groups: list[int] = []
+            held = 0
+            for group in range(file.metadata.num_row_groups):
+                groups.append(group)
+                held += file.metadata.row_group(group).total_byte_size
+                if held >= size or group == file.metadata.num_row_groups - 1:
+                    yield file.read_row_groups(groups, columns=there, use_threads=False)
+                    groups, held = [], 0
+
+    def find(self, uid: str) -> tuple[int, int]:
+        """The (step, row) of the rollout with that uid."""
+        places: list[tuple[int, int]] = []
+        with suppress(sqlite3.Error):  # damaged, or on a disk that may only be read
+            for refresh in (False, True):
+                if refresh:
+                    self._index.refresh({step: _stamp(self._path(step)) for step in self.steps()}, self._uids)
+                places = self._index.places(uid)
+                for step, row in places:
+                    with suppress(RunError):  # the file may have gone since
+                        if self.rollouts(step, [row], ["uid"])[0]["uid"] == uid:
+                            return step, row
+            if not places:
+                raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
+        return self._scan(uid)
+
+    def drop_after(self, step: int) -> None:
+        """Forget every ledger of a later step."""
+        self.digests.clear()
+        for later in self.steps():
+            if later > step:
+                self._path(later).unlink(missing_ok=True)
+
+    def take_up(self, step: int) -> None:
+        """Know the checksum of a step's file that another process wrote."""
+        if self._path(step).is_file():
+            self.digests[step] = sha256(self._path(step).read_bytes())
+
+    def _path(self, step: int) -> Path:
+        return self.directory / f"{step_name(step)}{_SUFFIX}"
+
+    def _steps_there(self) -> str:
+        steps = self.steps()
+        return f"it holds steps {steps[0]} to {steps[-1]}" if steps else "it is empty"
+
+    @contextmanager
+    def _opened(self, step: int) -> Iterator[pq.ParquetFile]:
+        """The file of a step, checked for being one of ours; an error while it is read is reported as damage."""
+        path = self._path(step)
+        try:
+            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+                form = int((file.schema_arrow.metadata or {}).get(b"mingce.format", 0))
+                if form > FORMAT:
+                    raise LedgerFileError(f"{path} was written by a newer mingce (ledger format {form}); update mingce")
+                if form < 1:
+                    raise LedgerFileError(
+                        f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
+                    )
+                yield file
+        except FileNotFoundError as error:
+            raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
+        except RunError:
+            raise
+        except (pa.ArrowException, OSError, ValueError, LookupError, MingceError) as error:
+            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
+            raise LedgerFileError(
+                f"{path} is damaged or cut short ({reason}); restore it from a copy or delete it"
+            ) from error
+
+    def _uids(self, step: int) -> list[str]:
+        with self._opened(step) as file:
+            names = [name for name in file.schema_arrow.names if name == "uid"]
+            found: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
+            return found
+
+    def _scan(self, uid: str) -> tuple[int, int]:
+        """Find a uid without the index, which must be wrong and is rebuilt."""
+        with suppress(OSError):
+            self._index.path.unlink(missing_ok=True)
+        for step in self.steps():
+            uids = self._uids(step)
+            if uid in uids:
+                return step, uids.index(uid)
+        raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
+
+
+class _UidIndex:
+    """Where each uid is. Nothing is lost when this file is: it only saves reading every ledger to find one rollout.
+
+    One line a ledger with eight bytes of hash a row, looked through from end to end: adding costs the same at step
+    10,000 as at step 1, and looking through five million uids takes a moment.
+    """
+
+    def __init__(self, path: Path):
+        self.path = path
+
+    @contextmanager
+    def _opened(self) -> Iterator[sqlite3.Connection]:
+        with closing(sqlite3.connect(self.path)) as database, database:
+            database.execute("PRAGMA synchronous = OFF")
+            table = "files (step INTEGER PRIMARY KEY, size INTEGER, time INTEGER, keys BLOB)"
+            database.execute(f"CREATE TABLE IF NOT EXISTS {table}")
+            yield database
+
+    def add(self, step: int, stamp: tuple[int, int], uids: Sequence[str]) -> None:
+        """Enter a file, or replace its entry."""
+        keys = b"".join(map(_key, uids))
+        with self._opened() as database:
+            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (step, *stamp, keys))
+
+    def refresh(self, files: Mapping[int, tuple[int, int]], read: Callable[[int], Sequence[str]]) -> None:
+        """Forget the files that are gone and enter those that are new, or another than when they were entered."""
+        with self._opened() as database:
+            entered = {s: (size, time) for s, size, time in database.execute("SELECT step, size, time FROM files")}
+        lines = [(s, *stamp, b"".join(map(_key, read(s)))) for s, stamp in files.items() if entered.get(s) != stamp]
+        with self._opened() as database:
+            database.executemany("DELETE FROM files WHERE step = ?", [(s,) for s in entered.keys() - files.keys()])
+            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", lines)
+
+    def places(self, uid: str) -> list[tuple[int, int]]:
+        """The (step, row) that may hold the uid."""
+        key = _key(uid)
+        with self._opened() as database:
+            query = "SELECT step, keys FROM files WHERE instr(keys, ?) ORDER BY step"
+            found = database.execute(query, (key,)).fetchall()
+        return [(step, at // 8) for step, keys in found for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
+
+
+def _key(uid: str) -> bytes:
+    return blake2b(str(uid).encode(), digest_size=8).digest()
+
+
+def _stamp(path: Path) -> tuple[int, int]:
+    status = path.stat()
+    return status.st_size, status.st_mtime_ns
+
+
+def _to_table(step: int, ledger: Ledger) -> pa.Table:
+    import torch
+
+    lengths = ledger.lengths.cpu()
+    used = (torch.arange(ledger.width) < lengths[:, None]).flatten().nonzero().squeeze(1)  # where in [B * T]
+    offsets = pa.array(torch.cat([lengths.new_zeros(1), lengths.cumsum(0)]).to(torch.int32).numpy())
+    arrays: dict[str, pa.Array] = {}
+    for name, values in ledger.rows.items():
+        kind = ROW_COLUMNS[name].dtype
+        try:
+            plain = [json.dumps(value, ensure_ascii=False) for value in values] if kind.startswith("dict") else values
+            arrays[name] = pa.array(plain, type=_ROW_TYPES[kind])
+        except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
+            raise ColumnError(
+                f"row column '{name}' of step {step} cannot be stored as {kind}: {error}", column=name
+            ) from error
+    for name, slots in ledger.columns().items():
+        arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(slots.cpu().flatten().index_select(0, used).numpy()))
+    metadata = {"format": FORMAT, "version": mingce.__version__, "step": step, "width": ledger.width}
+    return pa.table(arrays).replace_schema_metadata({f"mingce.{key}": str(value) for key, value in metadata.items()})
+
+
+def _to_ledger(table: pa.Table) -> Ledger:
+    import torch
+
+    from mingce.ledger import Ledger
+
+    width = int(table.schema.metadata[b"mingce.width"])
+    lengths = torch.tensor(pa.compute.list_value_length(table["token_ids"]).to_numpy(), dtype=torch.int64)
+    used = torch.arange(width) < lengths[:, None]
+    columns = {}
+    rows = {}
+    for name in table.column_names:
+        if column(name).alignment == "row":
+            rows[name] = _plain(name, table[name])
+        else:
+            flat = torch.tensor(pa.compute.list_flatten(table[name]).to_numpy())
+            columns[name] = torch.zeros(used.shape, dtype=flat.dtype).masked_scatter_(used, flat)
+    ledger = Ledger(columns.pop("token_ids"), columns.pop("response_mask"), columns.pop("attention_mask"), rows)
+    return ledger.fill(columns)
+
+
+def _cut(table: pa.Table, tokens: int | None) -> pa.Table:
+    """The table with no more than so many entries in each list."""
+    for at, kind in enumerate(table.schema.types if tokens is not None else ()):
+        if pa.types.is_list(kind):
+            cut = pa.compute.list_slice(table.column(at), 0, tokens)
+            table = table.set_column(at, table.schema.field(at), cut)
+    return table
+
+
+def _plain(name: str, stored: pa.ChunkedArray) -> list[Any]:
+    values: list[Any] = stored.to_pylist()
+    if name not in ROW_COLUMNS:
+        return values
+    kind = ROW_COLUMNS[name].dtype
+    if stored.type != _ROW_TYPES[kind]:
+        raise ValueError(f"row column '{name}' is {stored.type} instead of {_ROW_TYPES[kind]}")
+    return [value and json.loads(value) for value in values] if kind.startswith("dict") else values

@@ -1,0 +1,134 @@
+"""Token ids as text, from the tokenizer.json of the run's model and nothing else: no torch, no transformers, no hub.
+
+A byte-level tokenizer spreads one character over several tokens. Such tokens get one glyph number; the text stands on
+the first of them, the others are empty:
+
+    ids of "等于数！"  →  等于 · 数 · "" · ！
+"""
+
+from __future__ import annotations
+
+import json
+from codecs import getincrementaldecoder
+from collections.abc import Sequence
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+from mingce.base.paths import expanded
+from mingce.base.reading import read_regular
+
+MAX_FILE = 256 << 20
+_BYTE_FALLBACK = 6  # length of <0xE4>
+
+
+class TokenTexts:
+    """The texts of ids; without a tokenizer an id reads ⟨17⟩."""
+
+    def __init__(self, file: Path | None):
+        self.known = False
+        self._pieces: dict[int, bytes] = {}
+        self._special: set[int] = set()
+        self._kind = "plain"
+        if file is None:
+            return
+        try:
+            from tokenizers import Tokenizer
+
+            text = read_regular(file, MAX_FILE).decode()
+            self._tokenizer = Tokenizer.from_str(text)
+            layout = json.loads(text)
+        except Exception:  # whatever is wrong with the file, ids can still be shown
+            return
+        self._special = {token["id"] for token in layout.get("added_tokens") or [] if token.get("special")}
+        self._added = {token["id"] for token in layout.get("added_tokens") or []}
+        decoders = json.dumps(layout.get("decoder") or {})
+        self._kind = "bytes" if "ByteLevel" in decoders else "pieces" if "ByteFallback" in decoders else "plain"
+        self.known = True
+
+    def texts(self, ids: Sequence[int]) -> list[dict[str, Any]]:
+        """{id, text, glyph} a token, and special: true on special ones."""
+        if not self.known:
+            return [{"id": i, "text": f"⟨{i}⟩", "glyph": t} for t, i in enumerate(ids)]
+        for i in ids:
+            if i not in self._pieces:
+                self._pieces[i] = self._piece(i)
+        pieces = [self._pieces[i] for i in ids]
+        found: list[dict[str, Any]] = []
+        t = glyph = 0
+        while t < len(ids):
+            end = _whole(pieces, t)
+            text = b"".join(pieces[t:end]).decode("utf-8", "replace")
+            for k in range(t, end):
+                token: dict[str, Any] = {"id": ids[k], "text": text if k == t else "", "glyph": glyph}
+                found.append(token | ({"special": True} if ids[k] in self._special else {}))
+            t, glyph = end, glyph + 1
+        return found
+
+    def _piece(self, token_id: int) -> bytes:
+        """The bytes that one token stands for."""
+        token = self._tokenizer.id_to_token(token_id)
+        if token is None:
+            return f"⟨{token_id}⟩".encode()
+        if token_id in self._added:
+            return str(token).encode()
+        if self._kind == "bytes":
+            table = _byte_alphabet()
+            if all(character in table for character in token):
+                return bytes(table[character] for character in token)
+        if self._kind == "pieces":
+            if len(token) == _BYTE_FALLBACK and token.startswith("<0x") and token.endswith(">"):
+                return bytes([int(token[3:5], 16)])
+            return str(token).replace("▁", " ").encode()
+        if self._kind == "plain":
+            decoded = self._tokenizer.decode([token_id], skip_special_tokens=False)
+            return str(decoded or token).encode()
+        return str(token).encode()
+
+
+def _whole(pieces: Sequence[bytes], start: int) -> int:
+    """One past the last token of the characters that begin at `start`: as far as a character is left open."""
+    if pieces[start].isascii():
+        return start + 1
+    decoder = getincrementaldecoder("utf-8")("strict")
+    for t in range(start, len(pieces)):
+        try:
+            decoder.decode(pieces[t])
+        except UnicodeDecodeError:
+            return max(t, start + 1)  # what was open stays broken, and the next token begins anew
+        if not decoder.getstate()[0]:
+            return t + 1
+    return len(pieces)
+
+
+@cache
+def _byte_alphabet() -> dict[str, int]:
+    """How byte-level tokenizers write bytes: printable Latin-1 as itself, the rest from U+0100 on."""
+    printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {chr(byte): byte for byte in printable} | {chr(0x100 + k): byte for k, byte in enumerate(others)}
+
+
+def tokenizer_file(model: str) -> Path | None:
+    """The tokenizer.json of a model by name or directory, if it is on this machine already."""
+    if model == "tiny":
+        return Path(__file__).parent.parent / "models" / "tiny" / "tokenizer.json"
+    if model == "smollm2":
+        from mingce.models.smollm2 import cached
+
+        directory = cached()
+    else:
+        directory = expanded(model)
+    if directory.is_file() and directory.name.endswith(".json"):
+        return directory
+    if (directory / "tokenizer.json").is_file():
+        return directory / "tokenizer.json"
+    if directory.exists() or model.count("/") != 1:
+        return None
+    try:
+        from huggingface_hub import try_to_load_from_cache
+
+        found = try_to_load_from_cache(model, "tokenizer.json")
+    except Exception:  # an odd name, or no hub library: then ids are shown
+        return None
+    return Path(found) if isinstance(found, str) else None

@@ -1,0 +1,1 @@
+"""The loop and what stands around it: start and resume, validation, self-check, saving, loggers."""

@@ -1,0 +1,238 @@
+"""What a run's results depend on, taken when it starts and kept in every checkpoint: a resume tells what changed.
+
+Settings, data files, reward code, models, library versions, threads, the kind of CPU, the number of prompts. Of a file
+of up to 64 MB every byte counts; of a larger one its size and 64 blocks of 1 MB spread evenly from its first byte to
+its last, so that a start does not read through all data.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import sys
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from mingce.algorithms.own import own_file
+from mingce.base.errors import MingceError
+from mingce.base.lang import display_lang, say
+from mingce.base.reading import open_regular
+from mingce.base.user_files import split_file_spec
+from mingce.config import Config, as_values
+from mingce.engine.local import Roles
+from mingce.models.loading import model_directory
+from mingce.record.checkpoints import Checkpoint, libraries
+from mingce.record.run import Run
+from mingce.tasks.function import split_spec
+
+WHOLE = 64 << 20
+BLOCK = 1 << 20
+_FREE = (
+    "steps", "name", "root", "keep.", "validation.", "audit.", "reward.workers", "reward.time_limit",
+    "ray.address", "ray.timeout", "ray.max_restarts",
+)  # fmt: skip
+"""Settings that change what is kept, watched or waited for, and not what is learned."""
+_PATHS = ("data.train", "data.held_out", "model.path", "critic.path", "reward.model")
+"""Settings that name files, whose content is compared; where they lie does not matter."""
+_FUNCTIONS = ("reward.function", "estimator", "actor.loss")
+"""Settings that may name a function in a file, which is compared likewise."""
+
+
+def take(config: Config, roles: Roles) -> dict[str, Any]:
+    """The fingerprints of a run as it would go on now, as JSON holds them."""
+    return {
+        "settings": dict(_settings(config)),
+        "data": _files(_data_paths(config)),
+        "reward": _reward_code(config),
+        "own": _own_code(config),
+        "model": {role: _files(_model_files(path)) for role, path in _models(config)},
+        "libraries": libraries(),
+        "threads": config.threads or (config.ray.cpus if config.engine == "ray" else torch.get_num_threads()),
+        "cpu": torch.backends.cpu.get_cpu_capability(),
+        "prompts": [len(roles.train), len(roles.held_out)],
+    }
+
+
+def changes(run: Run, checkpoint: Checkpoint, now: dict[str, Any], overrides: Sequence[str]) -> list[tuple[str, bool]]:
+    """What is not as it was when the checkpoint was written: (sentence, does going on all the same need consent).
+
+    What `overrides` name was asked for on the command line, and is told only.
+    """
+    lang, told = display_lang(), []
+    asked = {override.partition("=")[0] for override in overrides}
+    if any(key == "engine" or key.startswith("ray.") for key in asked):
+        asked |= {"engine", "threads"}
+    then = checkpoint.fingerprints
+    if checkpoint.weights_only:
+        zh = f"{checkpoint.path.name} 只有权重，没有优化器的矩：从这里继续不再逐位相同"
+        en = f"{checkpoint.path.name} has no optimizer moments, only weights: what follows will not be bit-identical"
+        told.append((say(lang, zh, en), True))
+    if then is None:
+        zh = "这个存档出自较早的 mingce，没有指纹：无法判断配置、数据、代码或软件是否改过"
+        en = "this checkpoint of an older mingce has no fingerprints: it cannot be told whether anything changed"
+        told.append((say(lang, zh, en), False))
+    else:
+        for key, what, before, after in _differences(then, now):
+            en = f"{what}: {_short(before)} → {_short(after)}"
+            zh = f"{_ZH.get(what.partition(' ')[0], '')}{en}"
+            told.append((say(lang, zh, en), key not in asked))
+    return told + _log_changes(run, checkpoint)
+
+
+_ZH = {"setting": "设置：", "data": "数据：", "reward": "奖励：", "own": "自己的代码：", "model": "模型：",
+       "library": "软件版本：", "threads": "线程数：", "cpu": "CPU 指令集：",
+       "prompts": "提示数（训练、留出）："}  # fmt: skip
+
+
+def _differences(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
+    """(key, what, before, after) of everything that both know and that differs."""
+    old, new = then.get("settings", {}), now["settings"]
+    for key in old:
+        if key in new and old[key] != new[key] and not (key in _PATHS and old[key] and new[key]):
+            yield key, f"setting {key}", old[key], new[key]
+    groups = [("data", then.get("data"), now["data"])]
+    for what in ("reward", "own"):
+        was, code = then.get(what, {}), now[what]
+        shared = was.keys() & code.keys()  # which modules are loaded depends on who calls; an old one names a new one
+        groups.append((what, {name: was[name] for name in shared}, {name: code[name] for name in shared}))
+    groups += [(f"model {role}", then.get("model", {}).get(role), files) for role, files in now["model"].items()]
+    for what, before, after in groups:
+        if before is not None and list(before.values()) != list(after.values()):
+            names = sorted(name for name in before.keys() | after.keys() if before.get(name) != after.get(name))
+            listed = ", ".join(names[:3]) + (f" + {len(names) - 3}" if len(names) > 3 else "")
+            yield "", f"{what} {listed}", _digest(before), _digest(after)
+    before, after = then.get("libraries", {}), now["libraries"]
+    for name in before.keys() & after.keys():
+        one, two = (_minor(versions[name]) if name == "python" else versions[name] for versions in (before, after))
+        if one != two:
+            yield "", f"library {name}", one, two
+    for what in ("threads", "cpu", "prompts"):
+        if what in then and then[what] != now[what]:
+            yield what, what, then[what], now[what]
+
+
+def _log_changes(run: Run, checkpoint: Checkpoint) -> list[tuple[str, bool]]:
+    """Lines and ledgers that were there when the checkpoint was written and are not, or are others."""
+    if checkpoint.logs is None:
+        return []
+    told, lang = [], display_lang()
+    before, after = checkpoint.logs, run.written(checkpoint.step, logged=checkpoint.state.get("pending") is None)
+    if before["metrics"] != after["metrics"]:
+        counts = f"{before['lines']} → {after['lines']}"
+        zh = f"metrics.jsonl 到第 {checkpoint.step} 步的内容不是存档时的（行数 {counts}）"
+        en = f"metrics.jsonl up to step {checkpoint.step} is not what it was at the checkpoint (lines: {counts})"
+        told.append((say(lang, zh, en), True))
+    if before["ledgers"] > after["ledgers"]:
+        lost = before["ledgers"] - after["ledgers"]
+        zh = f"ledger/ 少了 {lost} 个账本，不影响继续训练"
+        told.append((say(lang, zh, f"{lost} ledgers are gone from ledger/; training does not depend on them"), False))
+    return told
+
+
+def _settings(config: Config) -> Iterator[tuple[str, Any]]:
+    """The settings that results depend on, by dotted key; the number of steps where the learning rate follows it."""
+
+    def flat(values: dict[str, Any], prefix: str) -> Iterator[tuple[str, Any]]:
+        for name, value in values.items():
+            if isinstance(value, dict) and value and f"{prefix}{name}" != "data.options":
+                yield from flat(value, f"{prefix}{name}.")
+            else:
+                yield prefix + name, value
+
+    for key, value in flat(as_values(config), ""):
+        if not key.startswith(_FREE) and key != "threads" and (config.engine == "ray" or not key.startswith("ray.")):
+            parts = split_file_spec(value) if key in _FUNCTIONS and value else None
+            yield key, value if parts is None else parts[1] or "compute_score"
+    if config.actor.schedule != "constant" or config.critic.schedule != "constant":
+        yield "steps (the learning rate follows them)", config.steps
+
+
+def _data_paths(config: Config) -> list[Path]:
+    """Data files, and the path in a task's name such as gsm8k:PATH."""
+    named = [*config.data.train, *config.data.held_out, config.task, config.task.partition(":")[2]]
+    return [path for text in named if text and (path := Path(text).expanduser()).exists()]
+
+
+def _reward_code(config: Config) -> dict[str, str]:
+    """The reward function's file, and by name the modules beside it that it has loaded."""
+    if config.reward.function is None:
+        return {}
+    file = split_spec(config.reward.function)[0].expanduser().resolve()
+    return {"function": of_file(file)} | _beside(file)
+
+
+def _own_code(config: Config) -> dict[str, str]:
+    """The same of the person's own estimator and policy loss."""
+    named = {"estimator": own_file(config.estimator), "loss": own_file(config.actor.loss)}
+    files = {name: file for name, file in named.items() if file is not None}
+    beside = [_beside(file) for file in files.values()]
+    return {name: of_file(file) for name, file in files.items()} | {k: v for part in beside for k, v in part.items()}
+
+
+def _beside(file: Path) -> dict[str, str]:
+    """The modules in the file's directory that are loaded, by name."""
+    loaded = {getattr(module, "__file__", None) for name, module in list(sys.modules.items()) if name != "__main__"}
+    beside = {Path(name).resolve() for name in loaded if name and Path(name).parent.resolve() == file.parent}
+    return _files(sorted(beside - {file}))
+
+
+def _models(config: Config) -> Iterator[tuple[str, str]]:
+    for role, path in (("policy", config.model.path), ("critic", config.critic.path), ("reward", config.reward.model)):
+        if path is not None:
+            yield role, path
+
+
+def _model_files(name: str) -> list[Path]:
+    try:
+        directory = model_directory(name)
+    except (MingceError, OSError):
+        return []
+    return [path for path in sorted(directory.iterdir()) if path.suffix != ".py" and not path.name.startswith(".")]
+
+
+def _files(paths: Iterable[Path]) -> dict[str, str]:
+    """Fingerprints by file name; the files right in a directory stand for it."""
+    found: dict[str, str] = {}
+    for path in paths:
+        for file in sorted(path.iterdir()) if path.is_dir() else [path]:
+            try:
+                found[file.name if file.name not in found else str(file)] = of_file(file)
+            except OSError:  # no file, or one that cannot be read, which whoever needs it says
+                continue
+    return found
+
+
+def of_file(path: Path) -> str:
+    """The fingerprint of a file; see above for large ones."""
+    with open_regular(path) as file:
+        size = os.fstat(file.fileno()).st_size
+        digest = hashlib.sha256(str(size).encode())
+        if size <= WHOLE:
+            for chunk in iter(lambda: file.read(BLOCK), b""):
+                digest.update(chunk)
+            return digest.hexdigest()
+        blocks = WHOLE // BLOCK
+        for number in range(blocks):
+            file.seek((size - BLOCK) * number // (blocks - 1))
+            digest.update(file.read(BLOCK))
+        return digest.hexdigest()
+
+
+def _digest(files: dict[str, str]) -> str:
+    return hashlib.sha256("".join(sorted(files.values())).encode()).hexdigest()[:12] if files else "—"
+
+
+def _minor(version: str) -> str:
+    return ".".join(version.split(".")[:2])
+
+
+def _short(value: Any) -> str:
+    text = str(value)
+    return text if len(text) <= 60 else f"{text[:57]}…"
+
+
+Consent = Callable[[Checkpoint], None]
+"""Asked about a checkpoint before a run goes on from it; raises if it must not."""
