@@ -25,7 +25,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from mingce.base.errors import UnknownNameError
-from mingce.texts import named, texts
+from mingce.base.texts import named, texts
 
 Alignment = Literal["action", "state", "row"]
 

@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from mingce.base.errors import UnknownNameError
+from mingce.base.texts import named, texts
 from mingce.columns import ALIASES, COLUMNS, SETTINGS, TOKEN_COLUMNS, Column, column
 from mingce.metrics import METRICS
-from mingce.texts import named, texts
 
 ROOT = Path(__file__).parent.parent
 DESIGN = [

@@ -13,21 +13,23 @@ import pytest
 from answer_numbers import random_rollout
 
 import mingce.audit
-import mingce.texts
 from mingce.audit.audit import checks
 from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import FAULTS
 from mingce.base.lang import LANGS
+from mingce.base.texts import listed, named, parsed, sentence, sentences, texts
 from mingce.explain import example
 from mingce.explain.account import token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.topic import Phrase, Topic, values_of
 from mingce.explain.topics import TOPICS
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES
-from mingce.texts import listed, named, parsed, texts
 
-FOLDER = Path(mingce.texts.__file__).parent
-NAMES = sorted({str(file.relative_to(FOLDER)).removesuffix(".md")[:-3] for file in FOLDER.rglob("*.md")})
+PACKAGE = Path(mingce.audit.__file__).parent.parent
+FOLDER = PACKAGE / "texts"
+ALL_NAMES = sorted({str(file.relative_to(FOLDER)).removesuffix(".md")[:-3] for file in FOLDER.rglob("*.md")})
+NAMES = [name for name in ALL_NAMES if not name.startswith("sentences/")]
+SENTENCES = [name.removeprefix("sentences/") for name in ALL_NAMES if name.startswith("sentences/")]
 PLACEHOLDER = re.compile(r"\{([a-z_]+?)(?:_zh|_en)?(?::[^}]*)?\}")  # the audit's may have a language and a format
 CHINESE = re.compile("[\u4e00-\u9fff]")
 LISTS = ("asked", "phrases", "grid", "labels", "settings", "checks", "classes")
@@ -40,7 +42,7 @@ def placeholders(text: str) -> set[str]:
 
 def test_every_file_has_its_twin_and_belongs_to_something() -> None:
     files = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.suffix not in (".py", ".pyc", "")}
-    assert files == {f"{name}.{lang}.md" for name in NAMES for lang in LANGS}
+    assert files == {f"{name}.{lang}.md" for name in ALL_NAMES for lang in LANGS}
     assert sorted(["account", "audit", "columns", "tutor", "walk", *(f"topics/{topic}" for topic in TOPICS)]) == NAMES
 
 
@@ -57,6 +59,35 @@ def test_both_languages_have_the_same_texts_and_placeholders(name: str) -> None:
             entries = named(zh[key]), named(en[key])
             assert list(entries[0]) == list(entries[1]), key
             assert all(placeholders(entries[0][one]) == placeholders(entries[1][one]) for one in entries[0]), key
+
+
+@pytest.mark.parametrize("file", SENTENCES)
+def test_sentences_are_the_same_in_both_languages_and_each_is_said_somewhere(file: str) -> None:
+    zh, en = (sentences(file, lang) for lang in LANGS)
+    assert list(zh) == list(en)
+    for name in zh:
+        assert placeholders(zh[name]) == placeholders(en[name]), name
+        assert zh[name], name
+        assert en[name], name
+        assert not CHINESE.search(en[name]), name
+    code = "".join(
+        path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if "node_modules" not in path.parts
+    )
+    unsaid = [name for name in zh if f'"{file}.{name}"' not in code and f'f"{file}.' not in code]
+    assert not unsaid
+
+
+def test_every_sentence_that_code_names_exists() -> None:
+    for path in PACKAGE.rglob("*.py"):
+        if "node_modules" in path.parts:
+            continue
+        for key in re.findall(r'\bsentence\(\s*"([\w.]+)"', path.read_text(encoding="utf-8")):
+            file, _, name = key.partition(".")
+            assert name in sentences(file, "en"), f"{path.name}: {key}"
+
+
+def test_a_sentence_has_its_values_put_in() -> None:
+    assert sentence("training.no_checkpoint", "en") == "no checkpoint yet; starting from the beginning"
 
 
 def _only_chinese(key: str) -> bool:
@@ -159,7 +190,7 @@ def test_every_text_of_the_audit_is_a_faults_a_checks_or_a_classs() -> None:
 @pytest.mark.parametrize(("words", "read"), [(["--help"], []), (["columns", "kl", "--lang", "zh"], ["columns.zh"])])
 def test_a_command_reads_only_the_texts_it_says(words: list[str], read: list[str]) -> None:
     code = (
-        "import sys, mingce.cli, mingce.texts\n"
+        "import sys, mingce.cli, mingce.base.texts\n"
         "opened = []\n"
         "sys.addaudithook(lambda event, args: opened.append(str(args[0])) if event == 'open' else None)\n"
         f"sys.argv = ['mingce', *{words!r}]\n"

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from mingce import texts
+from mingce.base import texts
 from mingce.base.lang import LANGS
 
 

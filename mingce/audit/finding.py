@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
-from mingce import texts
+from mingce.base import texts
 from mingce.base.lang import LANGS
 
 if TYPE_CHECKING:

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any
 
-from mingce import texts
+from mingce.base import texts
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 LEVELS = ("child", "engineer", "proof")

@@ -11,8 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mingce import texts
 from mingce.algorithms import reference
+from mingce.base import texts
 from mingce.base.lang import LANGS
 from mingce.base.numbers import number as shown
 from mingce.explain.account import substituted, token_values

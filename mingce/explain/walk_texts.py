@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from functools import cache
 
-from mingce import texts
+from mingce.base import texts
 from mingce.explain.account_texts import Pair, written
 
 SCORES = written("scores", "score_t", "score_{t} = {score}", "walk", needs=("score",), case_of="score")

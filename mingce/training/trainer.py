@@ -21,7 +21,7 @@ import torch
 from mingce.algorithms.kl import AdaptiveKLController, FixedKLController
 from mingce.audit.guard import Guard
 from mingce.base.errors import MingceError, RunError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.credit import assign_credit
 from mingce.engine.local import Roles
@@ -211,7 +211,7 @@ class Trainer:
 
     def resume(self, consent: Consent = lambda checkpoint: None) -> None:
         """Takes up the newest whole checkpoint, if there is `consent`, and forgets whatever was written after it."""
-        found = checkpoints.load_newest(self.run, lambda sentence: self.watch.note(sentence, True), read=False)
+        found = checkpoints.load_newest(self.run, lambda text: self.watch.note(text, True), read=False)
         if found is not None:
             consent(found)
         pending: dict[str, str] | None = None if found is None else found.state.get("pending")
@@ -219,8 +219,7 @@ class Trainer:
         told = [str(event.get("cause")) for event in self.run.events(NO_LEARNING)]
         self.lookout = Lookout(self.config, self.run.metrics(), told)
         if found is None:
-            zh = "还没有存档，从头开始"
-            self.watch.note(say(display_lang(), zh, "no checkpoint yet; starting from the beginning"))
+            self.watch.note(sentence("training.no_checkpoint"))
             return
         learners = {"actor": self.roles.actor.learner}
         if self.roles.critic is not None:
@@ -251,8 +250,8 @@ class Trainer:
             return {}
         with self.stage("audit", step):
             bugs, counts = self.guard.look(step, ledger, beta)
-        for sentence in bugs:
-            self.watch.note(sentence, True)
+        for bug in bugs:
+            self.watch.note(bug, True)
         return counts
 
     def _validate(self, step: int) -> Validation:
@@ -306,14 +305,8 @@ class Trainer:
             self.interrupted = who = "Ctrl-C" if number == signal.SIGINT else "SIGTERM"
             for stop in STOPS:
                 signal.signal(stop, signal.default_int_handler)
-            if self.validating:
-                zh, en = f"{who}：放弃这次验证，存档后停止", f"{who}: leaving this validation, then saving"
-            else:
-                zh, en = (
-                    f"{who}：做完这一步并存档（再按一次立即停止）",
-                    f"{who}: finishing this step, then saving (again to stop at once)",
-                )
-            self.watch.note(say(display_lang(), zh, en), True)
+            key = "training.leave_validation" if self.validating else "training.finish_step"
+            self.watch.note(sentence(key, who=who), True)
             if self.validating:
                 raise Interrupted
 

@@ -1,4 +1,4 @@
-"""The package's prose: Markdown files in this folder, one a language, which code asks for a text by its key.
+"""The package's prose: Markdown files in mingce/texts, one per language, from which code takes a text by its key.
 
 A file `name.zh.md` has its twin `name.en.md` with the same headings and the same `{placeholders}`:
 
@@ -6,7 +6,8 @@ A file `name.zh.md` has its twin `name.en.md` with the same headings and the sam
     ### part       a text of its own, whose key is `key.part`
 
 What stands before the first `##` is for the reader, or a topic's title. A list of short texts is written `- text`, or
-`- name: text` where each has a name. Files are read when a text of theirs is first asked for. This needs no torch.
+`- name: text` where each has a name. Short sentences of the interface are such lists alone: `texts/sentences/<file>`,
+a line per sentence, such as `sentence("training.no_checkpoint")`. Files are read when a text of theirs is first asked for.
 """
 
 from __future__ import annotations
@@ -15,13 +16,15 @@ import re
 from functools import cache
 from importlib.resources import files
 
+from mingce.base.lang import display_lang
+
 _HEADING = re.compile(r"^(#{2,3}) (\S+)$", re.MULTILINE)
 
 
 @cache
 def texts(name: str, lang: str) -> dict[str, str]:
     """All texts of a file by key; the part before the first heading has the key ''."""
-    return parsed((files(__name__) / f"{name}.{lang}.md").read_text(encoding="utf-8"))
+    return parsed((files("mingce") / "texts" / f"{name}.{lang}.md").read_text(encoding="utf-8"))
 
 
 def parsed(markdown: str) -> dict[str, str]:
@@ -58,3 +61,16 @@ def named(text: str) -> dict[str, str]:
     """The entries of a list by their names."""
     entries = (entry.partition(": ") for entry in listed(text))
     return {name: said for name, _, said in entries}
+
+
+@cache
+def sentences(file: str, lang: str) -> dict[str, str]:
+    """The short sentences of a file by name."""
+    _, _, entries = texts(f"sentences/{file}", lang)[""].partition("\n")
+    return named(entries.strip("\n"))
+
+
+def sentence(key: str, lang: str | None = None, /, **values: object) -> str:
+    """The sentence `file.name` with its values put in; in the display language unless another is given."""
+    file, _, name = key.partition(".")
+    return sentences(file, lang or display_lang())[name].format(**values)
