@@ -7,7 +7,7 @@ A file `name.zh.md` has its twin `name.en.md` with the same headings and the sam
 
 What stands before the first `##` is for the reader, or a topic's title. A list of short texts is written `- text`, or
 `- name: text` where each has a name. Short sentences of the interface are such lists alone: `texts/sentences/<file>`,
-a line per sentence, such as `sentence("training.no_checkpoint")`. Files are read when a text of theirs is first asked for.
+a line per sentence, such as `sentence("training.no_checkpoint")`. Files are read when a text of theirs is first needed.
 """
 
 from __future__ import annotations
