@@ -111,7 +111,7 @@ def own_credit(case: Case) -> None:
     )
     columns = {**c, "response_mask": case.chosen, "group": case.rollouts.group}
     spec = find_estimator(case.estimator)
-    credit = spec.function(**spec.arguments(columns, s, bootstrap))
+    credit = advantage.function_of(spec)(**spec.arguments(columns, s, bootstrap))
     c["raw_advantages"] = credit.advantages
     if credit.returns is not None:
         c["returns"] = credit.returns

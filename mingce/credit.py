@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from mingce.algorithms.advantage import td_errors, truncation_rule
+from mingce.algorithms.advantage import function_of, td_errors, truncation_rule
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
 from mingce.columns import ROW_COLUMNS
@@ -41,7 +41,7 @@ def credit_columns(
     """The estimator's columns from those of the ledger; with a critic, deltas and returns too."""
     inputs: dict[str, Any] = {name: ledger.row(name) if name in ROW_COLUMNS else ledger[name] for name in spec.inputs}
     arguments = spec.arguments(inputs, settings, bootstrap)
-    columns: dict[str, Tensor] = spec.function(**arguments).columns()
+    columns = function_of(spec)(**arguments).columns()
     if spec.needs_critic:
         gamma = arguments.get("gamma", settings.get("gamma", 1.0))
         columns["deltas"] = td_errors(ledger["rewards"], ledger["values"], ledger.mask, gamma, bootstrap)

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from mingce.algorithms import advantage, reference
-from mingce.algorithms.advantage import Credit, gae, monte_carlo, n_step, td0, td_errors
+from mingce.algorithms.advantage import Credit, function_of, gae, monte_carlo, n_step, td0, td_errors
 from mingce.algorithms.scan import windowed_sum
 from mingce.base.errors import MingceError
 from mingce.credit import credit_columns
@@ -46,7 +46,7 @@ def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
 @given(batch=batches(), gamma=unit, lam=unit, k=st.integers(1, 9))
 def test_estimator_equals_its_twin(name: str, batch: Batch, gamma: float, lam: float, k: int) -> None:
     inputs = arguments(name, batch, gamma, lam, k)
-    fast = ESTIMATORS[name].function(**inputs)
+    fast = function_of(ESTIMATORS[name])(**inputs)
     twin = ESTIMATORS[name].twin(**as_lists(inputs))
     scale = [batch.rewards * batch.mask, batch.values * batch.mask, (batch.bootstrap[:, None] * batch.mask)]
     if name in CRITIC:
@@ -155,7 +155,9 @@ def test_nothing_behind_the_mask_gets_out(name: str, batch: Batch, junk: float, 
         key: torch.where(batch.mask, x, junk) if key in ("rewards", "values", "attention_weights") else x
         for key, x in inputs.items()
     }
-    for clean, dirty in zip(ESTIMATORS[name].function(**inputs), ESTIMATORS[name].function(**spoiled), strict=True):
+    for clean, dirty in zip(
+        function_of(ESTIMATORS[name])(**inputs), function_of(ESTIMATORS[name])(**spoiled), strict=True
+    ):
         assert (clean is None and dirty is None) or torch.equal(clean, dirty)
 
 
@@ -172,7 +174,7 @@ def test_shuffling_rows_permutes_results(
             shuffled[key] = [x[i] for i in order]
         else:
             shuffled[key] = x[torch.tensor(order, dtype=torch.long)] if isinstance(x, torch.Tensor) else x
-    straight, permuted = ESTIMATORS[name].function(**inputs), ESTIMATORS[name].function(**shuffled)
+    straight, permuted = function_of(ESTIMATORS[name])(**inputs), function_of(ESTIMATORS[name])(**shuffled)
     for a, b in zip(straight, permuted, strict=True):
         if a is not None:
             assert torch.allclose(a[torch.tensor(order, dtype=torch.long)], b, rtol=1e-6, atol=1e-7)
@@ -210,13 +212,13 @@ def test_a_cut_response_bootstraps_and_an_ended_one_does_not() -> None:
 def test_group_of_one_and_equal_scores_learn_nothing() -> None:
     rewards, mask = torch.tensor([[0.1, 0.2], [0.1, 0.2], [5.0, 1.0]]), torch.ones(3, 2)
     for name in ("grpo", "dr_grpo", "rloo"):
-        assert (ESTIMATORS[name].function(rewards, mask, ["a", "a", "b"]).advantages == 0).all()
+        assert (function_of(ESTIMATORS[name])(rewards, mask, ["a", "a", "b"]).advantages == 0).all()
 
 
 def test_row_without_a_chosen_token_does_not_move_its_group() -> None:
     rewards = torch.tensor([[1.0], [0.0], [100.0]])
     mask = torch.tensor([[1], [1], [0]])
-    assert ESTIMATORS["rloo"].function(rewards, mask, ["a"] * 3).advantages.tolist() == [[1.0], [-1.0], [0.0]]
+    assert function_of(ESTIMATORS["rloo"])(rewards, mask, ["a"] * 3).advantages.tolist() == [[1.0], [-1.0], [0.0]]
 
 
 def test_by_name_on_a_ledger() -> None:

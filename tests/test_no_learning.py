@@ -11,7 +11,7 @@ from test_train import SMALL
 
 from mingce.config import read_config
 from mingce.record.run import Run
-from mingce.training import start
+from mingce.training import report, start
 from mingce.training.no_learning import WINDOW, Lookout, settings_without_learning, standstill
 from mingce.view.runs import RunSource
 
@@ -88,9 +88,9 @@ def test_a_cause_is_told_once_in_a_run_also_when_it_goes_on() -> None:
 )
 def test_settings_that_forbid_learning_are_told_at_the_start(words: list[str], what: str) -> None:
     config = read_config(None, words)
-    ((_, en),) = settings_without_learning(config)
-    assert what in en
-    assert any(warning and what in sentence for sentence, warning in start.remarks(config))
+    (said,) = settings_without_learning(config)
+    assert what in said
+    assert any(warning and what in sentence for sentence, warning in report.remarks(config))
     assert settings_without_learning(CONFIG) == []
     assert settings_without_learning(read_config(None, ["estimator=grpo", "credit.gamma=0"])) == [], "it reads no γ"
 

@@ -6,7 +6,7 @@ targets as well; the others return advantages only. Advantages are raw: whitenin
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -16,7 +16,7 @@ from mingce.algorithms import scan
 from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
 from mingce.algorithms.masking import keep, masked_sum
 from mingce.base.errors import ColumnError, SettingError, UnknownNameError
-from mingce.specs.estimators import TRUNCATIONS
+from mingce.specs.estimators import TRUNCATIONS, Estimator
 
 
 class Credit(NamedTuple):
@@ -28,6 +28,12 @@ class Credit(NamedTuple):
     def columns(self) -> dict[str, Tensor]:
         """As columns for `Ledger.fill`."""
         return {name: column for name, column in self._asdict().items() if column is not None}
+
+
+def function_of(spec: Estimator) -> Callable[..., Credit]:
+    """The function on tensors that training calls."""
+    function: Callable[..., Credit] = spec.tensor_function or globals()[spec.name]
+    return function
 
 
 # ── with a critic ──────────────────────────────────────────────────────────────────────────────────────────────────

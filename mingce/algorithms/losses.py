@@ -6,7 +6,7 @@ of it, and the parts' losses and gradients add up to the whole's, however it was
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypedDict, Unpack
 
 import torch
@@ -32,6 +32,12 @@ class Terms(NamedTuple):
     terms: Tensor
     ratio: Tensor
     columns: dict[str, Tensor] = {}  # noqa: RUF012  (a NamedTuple's default, never written to)
+
+
+def function_of(spec: PolicyLoss) -> Callable[..., Terms]:
+    """The function on tensors that training calls."""
+    function: Callable[..., Terms] = spec.tensor_function or globals()[spec.name]
+    return function
 
 
 class BatchTotals(TypedDict, total=False):
@@ -170,7 +176,7 @@ def policy_loss(
 ) -> Loss:
     """The named policy loss. Columns: new_log_probs, ratio, policy_loss, and what the loss itself tells (clipped …)."""
     mask = as_mask(response_mask)
-    terms: Terms = spec.function(old_log_prob, log_prob, advantages, mask, **spec.arguments(settings))
+    terms = function_of(spec)(old_log_prob, log_prob, advantages, mask, **spec.arguments(settings))
     columns = {
         "new_log_probs": keep(log_prob.detach(), mask),
         "ratio": keep(terms.ratio.detach(), mask),

@@ -7,7 +7,6 @@ behind the mask, and recursions step over slots that the policy did not choose.
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
@@ -64,7 +63,7 @@ class Estimator:
     aggregation: str | None = None
     twin: Twin | None = None
     tensor_function: Callable[..., Any] | None = None
-    """The tensor function, where it is not the one of this name in mingce.algorithms.advantage."""
+    """A person's own function on tensors; None: the one of this name in mingce.algorithms.advantage."""
 
     @property
     def needs_critic(self) -> bool:
@@ -76,18 +75,10 @@ class Estimator:
         """Whether it compares the samples of a prompt."""
         return "group" in self.inputs
 
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function on tensors that training calls."""
-        if self.tensor_function is not None:
-            return self.tensor_function
-        found: Callable[..., Any] = getattr(importlib.import_module("mingce.algorithms.advantage"), self.name)
-        return found
-
     def arguments(
         self, columns: Mapping[str, Any], settings: Mapping[str, Any], bootstrap: Any = None
     ) -> dict[str, Any]:
-        """The keyword arguments of `function` and `twin`; settings that are None are left to their defaults."""
+        """The keyword arguments of the function and of `twin`; settings that are None are left to their defaults."""
         chosen_settings = {name: settings[name] for name in self.settings if settings.get(name) is not None}
         after = {"bootstrap": bootstrap} if self.needs_critic else {}
         return {name: columns[name] for name in self.inputs} | chosen_settings | after

@@ -6,7 +6,6 @@ and a test. A definition reads one row: log-probs before and after, advantages a
 
 from __future__ import annotations
 
-import importlib
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -50,15 +49,7 @@ class PolicyLoss:
     """The aggregation it is meant for."""
     twin: Twin | None = None
     tensor_function: Callable[..., Any] | None = None
-    """The tensor function, where it is not the one of this name in mingce.algorithms.losses."""
-
-    @property
-    def function(self) -> Callable[..., Any]:
-        """The function on tensors that training calls."""
-        if self.tensor_function is not None:
-            return self.tensor_function
-        found: Callable[..., Any] = getattr(importlib.import_module("mingce.algorithms.losses"), self.name)
-        return found
+    """A person's own function on tensors; None: the one of this name in mingce.algorithms.losses."""
 
     @property
     def clips(self) -> bool:
@@ -66,7 +57,7 @@ class PolicyLoss:
         return bool(self.settings) and self.tensor_function is None
 
     def arguments(self, settings: Mapping[str, Any]) -> dict[str, Any]:
-        """The keyword arguments of `function` and `twin` that are settings."""
+        """The keyword arguments of the function and of `twin` that are settings."""
         return {name: settings.get(name) for name in self.settings}
 
     def terms(

@@ -18,8 +18,8 @@ import torch
 
 from mingce.algorithms.own import own_file
 from mingce.base.errors import MingceError
-from mingce.base.lang import display_lang, say
 from mingce.base.reading import open_regular
+from mingce.base.texts import sentence
 from mingce.base.user_files import split_file_spec
 from mingce.config import Config, as_values
 from mingce.engine.local import Roles
@@ -61,30 +61,21 @@ def changes(run: Run, checkpoint: Checkpoint, now: dict[str, Any], overrides: Se
 
     What `overrides` name was asked for on the command line, and is told only.
     """
-    lang, told = display_lang(), []
+    told = []
     asked = {override.partition("=")[0] for override in overrides}
     if any(key == "engine" or key.startswith("ray.") for key in asked):
         asked |= {"engine", "threads"}
     then = checkpoint.fingerprints
     if checkpoint.weights_only:
-        zh = f"{checkpoint.path.name} 只有权重，没有优化器的矩：从这里继续不再逐位相同"
-        en = f"{checkpoint.path.name} has no optimizer moments, only weights: what follows will not be bit-identical"
-        told.append((say(lang, zh, en), True))
+        told.append((sentence("training.weights_only", checkpoint=checkpoint.path.name), True))
     if then is None:
-        zh = "这个存档出自较早的 mingce，没有指纹：无法判断配置、数据、代码或软件是否改过"
-        en = "this checkpoint of an older mingce has no fingerprints: it cannot be told whether anything changed"
-        told.append((say(lang, zh, en), False))
+        told.append((sentence("training.no_fingerprints"), False))
     else:
         for key, what, before, after in _differences(then, now):
-            en = f"{what}: {_short(before)} → {_short(after)}"
-            zh = f"{_ZH.get(what.partition(' ')[0], '')}{en}"
-            told.append((say(lang, zh, en), key not in asked))
+            kind, _, name = what.partition(" ")
+            named = sentence(f"training.changed_{kind}", name=name)
+            told.append((f"{named}: {_short(before)} → {_short(after)}", key not in asked))
     return told + _log_changes(run, checkpoint)
-
-
-_ZH = {"setting": "设置：", "data": "数据：", "reward": "奖励：", "own": "自己的代码：", "model": "模型：",
-       "library": "软件版本：", "threads": "线程数：", "cpu": "CPU 指令集：",
-       "prompts": "提示数（训练、留出）："}  # fmt: skip
 
 
 def _differences(then: dict[str, Any], now: dict[str, Any]) -> Iterator[tuple[str, str, Any, Any]]:
@@ -118,17 +109,14 @@ def _log_changes(run: Run, checkpoint: Checkpoint) -> list[tuple[str, bool]]:
     """Lines and ledgers that were there when the checkpoint was written and are not, or are others."""
     if checkpoint.logs is None:
         return []
-    told, lang = [], display_lang()
+    told = []
     before, after = checkpoint.logs, run.written(checkpoint.step, logged=checkpoint.state.get("pending") is None)
     if before["metrics"] != after["metrics"]:
         counts = f"{before['lines']} → {after['lines']}"
-        zh = f"metrics.jsonl 到第 {checkpoint.step} 步的内容不是存档时的（行数 {counts}）"
-        en = f"metrics.jsonl up to step {checkpoint.step} is not what it was at the checkpoint (lines: {counts})"
-        told.append((say(lang, zh, en), True))
+        told.append((sentence("training.metrics_changed", step=checkpoint.step, counts=counts), True))
     if before["ledgers"] > after["ledgers"]:
         lost = before["ledgers"] - after["ledgers"]
-        zh = f"ledger/ 少了 {lost} 个账本，不影响继续训练"
-        told.append((say(lang, zh, f"{lost} ledgers are gone from ledger/; training does not depend on them"), False))
+        told.append((sentence("training.ledgers_gone", lost=lost), False))
     return told
 
 

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
 from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.specs import find_estimator
 
@@ -59,19 +60,12 @@ def standstill(recent: Sequence[Metrics], config: Config) -> Standstill | None:
     return None
 
 
-def settings_without_learning(config: Config) -> list[tuple[str, str]]:
-    """What of the settings alone keeps the policy from learning: (Chinese, English)."""
-    found = []
-    if config.actor.lr == 0:
-        found.append(("actor.lr = 0：策略不会变", "actor.lr = 0: the policy stays as it is"))
+def settings_without_learning(config: Config) -> list[str]:
+    """What of the settings alone keeps the policy from learning."""
+    said = [sentence("training.lr_zero")] if config.actor.lr == 0 else []
     if config.credit.gamma == 0 and "gamma" in find_estimator(config.estimator).settings:
-        zh = "γ = 0：每个 token 只得到自己的奖励，落在最后一个 token 上的得分到不了前面；请把 credit.gamma 设到 1 附近"
-        en = (
-            "γ = 0: a token is paid for its own reward alone, so a score on the last token reaches none before it; "
-            "set credit.gamma near 1"
-        )
-        found.append((zh, en))
-    return found
+        said.append(sentence("training.gamma_zero"))
+    return said
 
 
 def _all(recent: Sequence[Metrics], holds: Callable[[Metrics], bool], *names: str) -> bool:

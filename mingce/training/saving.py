@@ -13,9 +13,9 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
-from mingce.base.lang import display_lang, say
 from mingce.base.machine import free_memory
 from mingce.base.numbers import show_bytes
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.engine.local import Roles
 from mingce.record.checkpoints import Draft
@@ -86,12 +86,5 @@ def size_note(config: Config, roles: Roles, place: Path) -> tuple[str, bool] | N
         return None
     kept = f"{keep.last + keep.best - light} × {show_bytes(whole)}"
     kept += f" + {light} × {show_bytes(weights)}" if light else ""
-    zh = f"每个存档 {show_bytes(whole)}，最多保留 {kept}，写入时共需 {show_bytes(total)}；磁盘剩余 {show_bytes(free)}"
-    en = (
-        f"a checkpoint takes {show_bytes(whole)}; at most {kept} are kept, {show_bytes(total)} with one being written; "
-        f"{show_bytes(free)} are free"
-    )
-    if short:
-        zh += "，不够：减小 keep.last、keep.best、keep.optimizer，或用 root=DIR 换个磁盘"
-        en += ", not enough: lower keep.last, keep.best or keep.optimizer, or choose another disk with root=DIR"
-    return say(display_lang(), zh, en), short
+    sizes = {"whole": show_bytes(whole), "kept": kept, "total": show_bytes(total), "free": show_bytes(free)}
+    return sentence("training.disk_short" if short else "training.checkpoint_size", **sizes), short

@@ -7,7 +7,7 @@ import math
 import torch
 
 from mingce.base.errors import ModelError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.ledger import Ledger
 from mingce.roles.actor import Actor
@@ -36,9 +36,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
                 f"self-check: the reference differs from the policy before the first update (a log-prob by {gap:.2g}); "
                 "they must start from the same weights."
             )
-        said.append(
-            say(display_lang(), f"与参考模型的 KL 为 0（最大 {gap:.0e}）", f"KL to the reference 0 (largest {gap:.0e})")
-        )
+        said.append(sentence("training.check_kl", gap=gap))
     s = config.sampling
     if s.top_k == 0 and s.top_p == 1.0 and s.min_p == 0.0:
         gaps = (old - ledger["rollout_log_probs"])[mask].abs().float()
@@ -49,8 +47,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
                 f"self-check: sampler and trainer disagree about the same weights (a log-prob by {gap:.2g}, "
                 f"{mean:.1g} on average); use model.dtype=float32 and report this model."
             )
-        zh = f"采样端 = 训练端（最大 {gap:.0e}，平均 {mean:.0e}）"
-        said.append(say(display_lang(), zh, f"sampler = trainer (largest {gap:.0e}, mean {mean:.0e})"))
+        said.append(sentence("training.check_sampler", gap=gap, mean=mean))
         said += _comment(actor.dtype, gap, mean, usual)
     first = ledger.select(ledger.micro_batches(config.micro_batch_tokens)[0]).trim()
     gap = float((actor.ratios(first)[first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
@@ -59,22 +56,15 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
             f"self-check: two forward passes of the same weights disagree (ratio off 1 by {gap:.2g}); "
             "the model is not deterministic, so PPO's ratio would mean nothing."
         )
-    said.append(say(display_lang(), f"比值为 1（最大 {gap:.0e}）", f"ratio 1 (largest {gap:.0e})"))
-    return say(display_lang(), "自检：" + "，".join(said), "self-check: " + ", ".join(said))
+    said.append(sentence("training.check_ratio", gap=gap))
+    return sentence("training.check", parts=" · ".join(said))
 
 
 def _comment(dtype: torch.dtype, gap: float, mean: float, usual: float) -> list[str]:
     """What a gap between sampler and trainer means, where it is more than float32's rounding."""
     name = str(dtype).removeprefix("torch.")
     if mean > usual or gap > TOLERANCE.get(dtype, 1e-3) * 0.75:
-        zh = f"警告：这个差超过 {name} 的舍入误差（平均不超过 {usual:.0e}）；用 model.dtype=float32 比较"
-        en = f"warning: more than rounding in {name} makes (a mean of {usual:.0e}); compare with model.dtype=float32"
-        return [say(display_lang(), zh, en)]
+        return [sentence("training.check_too_far", dtype=name, usual=usual)]
     if dtype in (torch.bfloat16, torch.float16):
-        zh = f"这是 {name} 的舍入误差：单个 token 的概率在两端可差 {math.expm1(gap):.0%}，平均 {math.expm1(mean):.1%}"
-        en = (
-            f"as {name} rounds: a token's probability differs by up to {math.expm1(gap):.0%}, "
-            f"{math.expm1(mean):.1%} on average"
-        )
-        return [say(display_lang(), zh, en)]
+        return [sentence("training.check_rounding", dtype=name, gap=math.expm1(gap), mean=math.expm1(mean))]
     return []

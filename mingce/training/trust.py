@@ -20,8 +20,8 @@ from rich.text import Text
 
 from mingce.algorithms.own import own_file
 from mingce.base.errors import RunError
-from mingce.base.lang import display_lang, say
 from mingce.base.terminal import make_console
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.tasks.function import split_spec
 from mingce.watch.tokens import visible
@@ -94,8 +94,8 @@ def _agreed(run: Path, thing: Executed) -> bool:
     console = make_console(stderr=True)
     if not (sys.stdin.isatty() and console.is_terminal):
         return False
-    zh, en = f"{run} 的设置会执行 {_named(thing)}：", f"the settings of {run} execute {_named(thing)}:"
-    console.print(Text(visible(say(display_lang(), zh, en)), style="bold"), soft_wrap=True)
+    question = sentence("training.executes", run=run, what=_named(thing))
+    console.print(Text(visible(question), style="bold"), soft_wrap=True)
     if thing.sha256:
         console.print(Text(f"  sha256 {thing.sha256}"), soft_wrap=True)
         lines = Path(thing.name).read_text(encoding="utf-8", errors="replace").splitlines()
@@ -103,7 +103,7 @@ def _agreed(run: Path, thing: Executed) -> bool:
             console.print(Text(f"  {number:>3}  {visible(line)[:SHOWN_WIDTH]}"), soft_wrap=True)
         if len(lines) > SHOWN_LINES:
             console.print(Text(f"    …  {len(lines)}"))
-    console.print(say(display_lang(), "执行吗？[y/N] ", "execute it? [y/N] "), end="", markup=False)
+    console.print(sentence("training.execute") + " ", end="", markup=False)
     try:
         return input().strip().lower() in ("y", "yes", "是")
     except EOFError:
@@ -115,17 +115,8 @@ def _named(thing: Executed) -> str:
 
 
 def _refusal(run: Path, thing: Executed, command: str) -> str:
-    hashed = f"（sha256 {thing.sha256[:16]}…）" if thing.sha256 else ""
-    hashed_en = f" (sha256 {thing.sha256[:16]}…)" if thing.sha256 else ""
-    return visible(
-        say(
-            display_lang(),
-            f"{run} 会执行 {_named(thing)}{hashed}，你在这台机器上还没有用过它；"
-            f"请先看过，再加上 --trust：mingce {command} {run} --trust",
-            f"{run} would execute {_named(thing)}{hashed_en}, which you have never used on this machine; look at it, "
-            f"then add --trust: mingce {command} {run} --trust",
-        )
-    )
+    digest = f" (sha256 {thing.sha256[:16]}…)" if thing.sha256 else ""
+    return visible(sentence("training.untrusted", run=run, what=_named(thing) + digest, command=command))
 
 
 def _list() -> Path:

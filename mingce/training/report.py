@@ -1,0 +1,130 @@
+"""What a person is shown before and after training: a run's facts, remarks on its settings, its plan, its results."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+
+from rich.console import Console
+from rich.table import Table
+
+from mingce.base.lang import display_lang
+from mingce.base.numbers import show_count
+from mingce.base.texts import sentence
+from mingce.config import Config, settings
+from mingce.credit import whitens
+from mingce.engine.local import Roles
+from mingce.specs import find_estimator, find_policy_loss
+from mingce.training.no_learning import settings_without_learning
+from mingce.training.trainer import Trainer
+from mingce.training.validation import Validation
+from mingce.watch import Summary
+
+
+def remarks(config: Config) -> list[tuple[str, bool]]:
+    """Where the KL enters, and what is unusual: (sentence, is a warning)."""
+    kl, s = config.kl, config.sampling
+    if kl.reward_coef > 0 and kl.loss_coef > 0:
+        said = [(sentence("training.kl_twice"), True)]
+    elif kl.reward_coef > 0:
+        kind = sentence("training.adaptive" if kl.adaptive else "training.fixed")
+        said = [(sentence("training.kl_in_reward", estimator=kl.estimator, beta=kl.reward_coef, kind=kind), False)]
+    elif kl.loss_coef > 0:
+        said = [(sentence("training.kl_in_loss", estimator=kl.loss_estimator, weight=kl.loss_coef), False)]
+    else:
+        said = [(sentence("training.no_kl"), True)]
+    if s.top_k or s.top_p < 1 or s.min_p > 0:
+        said.append((sentence("training.truncated_sampling"), True))
+    for spec in (find_estimator(config.estimator), find_policy_loss(config.actor.loss)):
+        if spec.aggregation not in (None, config.actor.loss_agg_mode):
+            said.append((sentence("training.aggregation", name=spec.name, mode=spec.aggregation), True))
+    return said + [(text, True) for text in settings_without_learning(config)]
+
+
+def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
+    """How a step divides, as (label, value) lines; `tokens` is prompt + response of the longest row."""
+    rollouts = config.prompts_per_step * config.samples_per_prompt
+    minibatches = math.ceil(rollouts / config.minibatch_rollouts)
+    rows = min(config.minibatch_rollouts, rollouts)
+    micro = math.ceil(rows / max(config.micro_batch_tokens // max(tokens, 1), 1))
+    lines = [
+        ("rollouts a step", f"{config.prompts_per_step} prompts × {config.samples_per_prompt} samples = {rollouts}"),
+        ("minibatches", f"{minibatches} of {rows} rollouts"),
+        ("micro-batches", f"at most {micro} a minibatch (≤ {config.micro_batch_tokens} tokens, rows ≤ {tokens})"),
+        ("actor updates", f"{config.actor.epochs * minibatches} a step ({config.actor.epochs} epochs)"),
+    ]
+    if find_estimator(config.estimator).needs_critic:
+        critic = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
+        lines.append(("critic updates", f"{critic} a step ({config.critic.epochs} epochs)"))
+    return lines
+
+
+def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
+    """What a person wants to know at the start, as (label, value) lines."""
+    values: dict[str, dict[str, object]] = {
+        "task": {"name": roles.task.name, "train": len(roles.train), "held_out": len(roles.held_out)},
+        "model": {"path": config.model.path, "size": show_count(roles.actor.size)},
+        "credit": {
+            "estimator": config.estimator,
+            "gamma": config.credit.gamma,
+            "lam": config.credit.lam,
+            "whitened": sentence("training.whitened") if whitens(config) else "",
+        },
+        "batch": {"prompts": config.prompts_per_step, "samples": config.samples_per_prompt},
+    }
+    lines = [(sentence(f"training.label_{name}"), sentence(f"training.{name}", **x)) for name, x in values.items()]
+    return [*lines, (sentence("training.label_run"), str(path))]
+
+
+def show_plan(console: Console, config: Config, roles: Roles) -> None:
+    """--dry-run: the resolved configuration and the batch plan."""
+    table = Table("setting", "value", "", title="configuration", title_justify="left")
+    for key, setting, default in settings():
+        value: object = config
+        for part in key.split("."):
+            value = getattr(value, part)
+        changed = value != default
+        table.add_row(key, str(value), setting.metadata[display_lang()], style="bold green" if changed else None)
+    console.print(table)
+    shortest = min(len(roles.train), 200)
+    longest = max(len(roles.actor.tokenizer.encode(str(roles.train[i].prompt))) for i in range(shortest))
+    plan = Table("plan", "", title="a step", title_justify="left")
+    for label, value in [*facts(config, roles, Path(config.root) / (config.name or "…"))[:-1],
+                         *batch_plan(config, longest + config.sampling.max_new_tokens)]:  # fmt: skip
+        plan.add_row(label, value)
+    plan.add_row(
+        "steps", f"{config.steps}, about {config.steps * config.prompts_per_step / len(roles.train):.1f} epochs"
+    )
+    console.print(plan)
+    for remark, warning in remarks(config):
+        console.print(remark, style="yellow" if warning else None)
+
+
+def summary(trainer: Trainer, seconds: float) -> Summary:
+    """What the run came to."""
+
+    def accuracy(result: Validation | None, kind: str) -> float | None:
+        return None if result is None else result.metrics.get(f"val/accuracy_{kind}")
+
+    before, after = trainer.before, trainer.after
+    pairs = zip(before.answers, after.answers, strict=False) if before and after else ()
+    unfinished = trainer.step_done < trainer.config.steps or trainer.pending is not None
+    stopped = trainer.interrupted if trainer.interrupted and unfinished else None
+    path = trainer.run.path
+    commands = (
+        [f"mingce resume {path}"]
+        if stopped
+        else [f"mingce view {path}", f"mingce chat {path}", f"mingce eval {path}", f"mingce export {path} --out DIR"]
+    )
+    return Summary(
+        run=str(path),
+        seconds=seconds,
+        steps=trainer.step_done,
+        greedy_before=accuracy(before, "greedy"),
+        greedy_after=accuracy(after, "greedy"),
+        sampled_before=accuracy(before, "sampled"),
+        sampled_after=accuracy(after, "sampled"),
+        answers=[(b.prompt, b.response, a.response, b.right, a.right) for b, a in pairs],
+        stopped=stopped,
+        commands=commands,
+    )
