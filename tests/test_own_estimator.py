@@ -134,7 +134,7 @@ def test_changed_code_is_another_run(run: Path, file: Path, tmp_path: Path) -> N
     (tmp_path / "own.py").write_text(OWN + "# changed\n", encoding="utf-8")
     config = tmp_path / "run" / "config.yaml"
     config.write_text(config.read_text().replace(str(file), str(tmp_path / "own.py")))
-    with pytest.raises(RunError, match="own estimator, loss"):
+    with pytest.raises(RunError, match="estimator, loss: "):
         start.resume(quiet(), tmp_path / "run", ["steps=3"], trust=True)
     (tmp_path / "own.py").write_text(OWN, encoding="utf-8")  # elsewhere, but the same
     start.resume(quiet(), tmp_path / "run", ["steps=3"], trust=True)

@@ -112,7 +112,7 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str]] = {
     "a number edited": (edit_file("run/metrics.jsonl", '"step": 1', '"step": 1 '), "metrics.jsonl up to step 3"),
     "torch": (edit_manifest(libraries={"torch": "1.0"}), "library torch: 1.0 → "),
     "cores": (edit_manifest(threads=64), "threads: 64 → 1"),
-    "cpu": (edit_manifest(cpu="VSX"), "cpu: VSX → "),
+    "cpu": (edit_manifest(cpu="VSX"), "CPU instructions: VSX → "),
     "model": (edit_manifest(model={"policy": {"model.safetensors": "0"}}), "model policy "),
 }
 
