@@ -12,10 +12,10 @@ from collections.abc import Iterator
 
 import pytest
 import torch
+from crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 from hypothesis import settings
 
 from mingce.base import half
-from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 
 os.environ["MINGCE_LANG"] = "zh"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would what tests start

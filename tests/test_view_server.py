@@ -25,7 +25,8 @@ from rich.console import Console
 
 import mingce
 from mingce.base.errors import MingceError, RunError, SettingError
-from mingce.explain.account import account, shown, token_values
+from mingce.base.numbers import number as shown
+from mingce.explain.account import account, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, sections
 from mingce.record.run import Run
 from mingce.record.store import LedgerStore
@@ -649,8 +650,8 @@ def test_pieces_of_one_character_share_a_glyph(tmp_path: Path) -> None:
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<eos>"])
     file = tmp_path / "tokenizer.json"
     tokenizer.save(str(file))
