@@ -272,7 +272,7 @@ def test_someone_who_waits_at_a_terminal_is_told_and_a_pipe_is_not(monkeypatch: 
         monkeypatch.setattr(command, "make_console", console(terminal))
         with command.waiting("reading") as tell:
             tell("step 3  K5 gae")
-            for _ in range(1000):
+            for _ in range(10_000):
                 if not terminal or "K5" in said[-1].getvalue():
                     break
                 time.sleep(0.01)

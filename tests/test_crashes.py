@@ -34,7 +34,7 @@ def test_a_killed_worker_is_one_failed_test(bodies: list[str], workers: int, gro
         env={**os.environ, "PYTHONPATH": str(Path(crashes.__file__).parent)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     failing = [i for i, body in enumerate(bodies) if body in (KILL, "assert 0")]
     assert done.returncode == 1, done.stdout + done.stderr

@@ -274,7 +274,7 @@ def test_interrupting_ends_the_reading(slow_file: Path, tmp_path: Path) -> None:
     process.stdout.readline()
     time.sleep(1.5)
     process.send_signal(signal.SIGINT)
-    _, error = process.communicate(timeout=60)  # five minutes if the reading went on
+    _, error = process.communicate(timeout=150)  # five minutes if the reading went on
     assert b"KeyboardInterrupt" in error
 
 

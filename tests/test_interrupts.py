@@ -154,7 +154,7 @@ def test_other_commands_end_with_a_word(tmp_path: Path, words: tuple[str, ...]) 
         [sys.executable, "-m", "mingce.cli", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": path, "MINGCE_LANG": "en"},
     )
     assert (done.returncode, done.stderr.strip()) == (130, "mingce: interrupted")

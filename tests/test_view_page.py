@@ -32,6 +32,7 @@ from mingce.view.api import Api
 from mingce.view.library import Library
 from mingce.view.step_index import Query
 
+expect.set_options(timeout=60_000)  # a busy machine draws slowly
 pytestmark = pytest.mark.xdist_group("page")  # one worker, so that there is one run and one server
 MINGCE = str(Path(sys.executable).with_name("mingce"))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
@@ -110,7 +111,7 @@ class Tab:
 
 def watched(browser: Browser, base: str, lang: str = "en") -> Tab:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.add_init_script(f"try {{ localStorage.lang ??= '{lang}' }} catch {{}}")
     tab = Tab(page, base)
     page.on("console", lambda message: tab.complaints.append(message.text) if message.type == "error" else None)
@@ -185,7 +186,7 @@ def test_every_page_fits_a_narrow_screen(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 360, "height": 740})
     for hash_ in PAGES:
         page, width = tab.open(hash_), 0
-        for _ in range(50):  # until the page has settled; its content policy forbids a waiting script
+        for _ in range(600):  # until the page has settled; its content policy forbids a waiting script
             page.wait_for_timeout(100)
             width = page.evaluate("document.documentElement.scrollWidth")
             if width <= 360:
