@@ -119,7 +119,7 @@ def main() -> int:
         if not any(options.case in label for label in labels):
             parser.error(f"no case has '{options.case}' in its name; there are {'; '.join(labels)}")
     keep_freed_memory()
-    transformers.utils.logging.disable_progress_bar()  # type: ignore[no-untyped-call]
+    transformers.utils.logging.disable_progress_bar()
     console = Console(width=max(140, Console().width))
     failures: dict[str, list[str]] = {}
     if options.peers and shutil.which(options.peers) is None:

@@ -45,7 +45,7 @@ class AttentionClock(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        places = [(bare, "_attend")]
+        places: list[tuple[Any, str]] = [(bare, "_attend")]
         places += [(kind, name) for kind in (layer._Whole, layer._ByPieces) for name in ("__init__", "backward")]
         for place, name in places:
             self.enter_context(mock.patch.object(place, name, self._timed(getattr(place, name))))

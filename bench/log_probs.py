@@ -52,7 +52,7 @@ def measure(table: Table, vocabulary: int, rounds: int) -> None:
         return naive(model, asked, tokens, mask)
 
     def back(pair: tuple[Tensor, Tensor]) -> None:
-        ((pair[0] * weights).mean() + 0.01 * pair[1].mean()).backward()  # type: ignore[no-untyped-call]
+        ((pair[0] * weights).mean() + 0.01 * pair[1].mean()).backward()
 
     works: dict[str, Work] = {"naive": lambda: back(theirs()), "mingce": lambda: back(ours())}
     taken = take_turns(works, rounds)

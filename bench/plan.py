@@ -63,7 +63,7 @@ MODELS: dict[str, dict[str, Any]] = {
     "5 M, GPT-NeoX": llama_like("gpt_neox", 256, 688, 5, 4, 4096),
 }
 
-CASES = [
+CASES: list[tuple[str, dict[str, Any]]] = [
     ("2 ranks", {"ranks": 2}),
     ("4 ranks", {"ranks": 4}),
     ("3 ranks, uneven", {"ranks": 3}),

@@ -31,7 +31,7 @@ class Live(TorchDispatchMode):
     """Adds up the storages of all tensors that operations make while it is on, and remembers the most there were."""
 
     def __init__(self, known: Iterable[Tensor] = ()) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.sizes: dict[int, int] = {}
         self.now = self.peak = 0
         self.ignored = {tensor.untyped_storage()._cdata for tensor in known}
@@ -118,7 +118,7 @@ def _measure(model: nn.Module, rows: Rows, vocabulary: int, checkpointing: bool)
     def learn() -> None:
         optimizer.zero_grad(set_to_none=True)
         for _ in range(2):
-            loss(ledger).backward()  # type: ignore[no-untyped-call]
+            loss(ledger).backward()
         optimizer.step()
 
     learn()
@@ -159,7 +159,8 @@ def _measure(model: nn.Module, rows: Rows, vocabulary: int, checkpointing: bool)
 
 def measure_sampling(model: nn.Module, prompts: int, samples: int, rows: Rows, vocabulary: int) -> int:
     """The most that drawing responses adds to the weights."""
-    with Live([*model.parameters(), *model.buffers()]) as live:
+    live = Live([*model.parameters(), *model.buffers()])
+    with live:
         sample(model, prompts, samples, rows, vocabulary)
     return live.peak
 

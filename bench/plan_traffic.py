@@ -12,9 +12,9 @@ from typing import Any
 import plan_memory
 import torch
 import torch.distributed as dist
-import torch.multiprocessing as mp
 from torch import Tensor
 from torch.distributed.device_mesh import init_device_mesh
+from torch.multiprocessing.spawn import spawn
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoConfig
@@ -56,7 +56,7 @@ class Wires(TorchDispatchMode):
     """Counts what collectives gather and sum, whole."""
 
     def __init__(self) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.gathered = self.summed = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
@@ -74,7 +74,7 @@ class LiveShards(TorchDispatchMode):
     """As plan_memory.Live, but looks at the size of every storage anew: FSDP2 empties storages that stay."""
 
     def __init__(self, known: list[Tensor]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self.peak = 0
         self.ignored = {tensor.untyped_storage()._cdata for tensor in known}
         self.there: dict[int, weakref.ref[Any]] = {}
@@ -86,7 +86,7 @@ class LiveShards(TorchDispatchMode):
                 storage = tensor.untyped_storage()
                 if storage._cdata not in self.ignored:
                     self.there[storage._cdata] = weakref.ref(storage)
-        alive = {key: storage for key, ref in self.there.items() if (storage := ref()) is not None}
+        alive = {key: there for key, ref in self.there.items() if (there := ref()) is not None}
         self.there = {key: self.there[key] for key in alive}
         self.peak = max(self.peak, sum(storage.nbytes() for storage in alive.values()))
         return result
@@ -95,7 +95,7 @@ class LiveShards(TorchDispatchMode):
 def count(case: Case) -> Counted:
     """Runs the case on processes of its own."""
     with tempfile.TemporaryDirectory() as directory:
-        mp.spawn(_rank, (case, directory), nprocs=case.ranks)
+        spawn(_rank, (case, directory), nprocs=case.ranks)
         return Counted(**json.loads((Path(directory) / "counted.json").read_text(encoding="utf-8")))
 
 
@@ -142,7 +142,7 @@ def _counted(case: Case) -> Counted:
     optimizer = torch.optim.AdamW(learning, lr=1e-4, foreach=True)
 
     def learn() -> None:
-        loss(ledger).backward()  # type: ignore[no-untyped-call]
+        loss(ledger).backward()
 
     learn()
     optimizer.step()
@@ -173,4 +173,5 @@ def _counted(case: Case) -> Counted:
 
 
 def _local(tensor: Any) -> Tensor:
-    return tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    local: Tensor = tensor.to_local() if hasattr(tensor, "to_local") else tensor
+    return local

@@ -120,7 +120,7 @@ class Table:
             *((older.cases[row], older.rows[row], older.raw[row]) for row in kept),
         ]
         found.sort(key=lambda one: order.index(one[0]) if one[0] in order else len(order))
-        cases, rows, raw = ([one[place] for one in found] for place in range(3))
+        cases, rows, raw = [case for case, _, _ in found], [row for _, row, _ in found], [raw for _, _, raw in found]
         checks = [*self.checks, *(check for check in older.checks if check.case not in self.cases)]
         checks.sort(key=lambda check: order.index(check.case) if check.case in order else len(order))
         calls = older.calls + self.calls

@@ -35,7 +35,7 @@ class Stepwise(TrainerCallback):
             turn.wait()
 
 
-class Watched(GRPOTrainer):
+class Watched(GRPOTrainer):  # type: ignore[misc]
     """The update begins when the responses are drawn and scored."""
 
     def _generate_and_score_completions(self, *given: Any, **named: Any) -> Any:

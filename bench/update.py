@@ -61,7 +61,7 @@ def plain(model: Any, ledger: Ledger) -> None:
         log_probs = logits.log_softmax(-1).gather(-1, tokens[..., None])[..., 0]
         ratios = (log_probs - ledger["old_log_probs"]).exp()
         gain = torch.minimum(ratios * ledger["advantages"], ratios.clamp(0.8, 1.2) * ledger["advantages"])
-        (-gain.mean()).backward()  # type: ignore[no-untyped-call]
+        (-gain.mean()).backward()
         nn.utils.clip_grad_norm_(model.parameters(), 1.0)
         optimizer.step()
         optimizer.zero_grad()

@@ -40,8 +40,7 @@ LR, CRITIC_LR, GRAD_CLIP = 3e-4, 1e-3, 1.0
 
 
 # ── 1. The models ────────────────────────────────────────────────────────────────────────────────────────────────────
-# The policy π learns; the reference is a frozen copy of it; the critic is a copy of its trunk with one number on top of
-# each hidden state instead of logits.
+# The policy π learns; the reference is its frozen copy; the critic has a copy of its trunk, and one number for logits.
 
 
 class Critic(nn.Module):
@@ -49,8 +48,8 @@ class Critic(nn.Module):
 
     def __init__(self, policy: nn.Module):
         super().__init__()
-        self.trunk = copy.deepcopy(policy.model)
-        self.head = nn.Linear(policy.config.hidden_size, 1)
+        self.trunk = copy.deepcopy(policy.get_submodule("model"))
+        self.head = nn.Linear(policy.get_parameter("lm_head.weight").shape[1], 1)
         nn.init.zeros_(self.head.weight)  # a critic that has learned nothing says 0, not noise
         nn.init.zeros_(self.head.bias)
 
@@ -63,14 +62,15 @@ def model_inputs(ids: Tensor, attention_mask: Tensor) -> dict[str, Tensor]:
 
 def log_probs(policy: nn.Module, ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
     """log π(y_t | s_t) [B, T] of the last `width` columns. The column that holds y_{t−1} predicts y_t: hence −1."""
-    logits = policy(**model_inputs(ids, attention_mask)).logits[:, -width - 1 : -1]
+    logits: Tensor = policy(**model_inputs(ids, attention_mask)).logits[:, -width - 1 : -1]
     return logits.log_softmax(-1).gather(-1, ids[:, -width:, None])[..., 0]
 
 
 def state_values(critic: Critic, ids: Tensor, attention_mask: Tensor, width: int) -> Tensor:
     """V(s_t) [B, T], read at the same columns: before y_t is there."""
     hidden = critic.trunk(**model_inputs(ids, attention_mask)).last_hidden_state[:, -width - 1 : -1]
-    return critic.head(hidden)[..., 0]
+    values: Tensor = critic.head(hidden)[..., 0]
+    return values
 
 
 # ── 2. Rollouts: the policy speaks, the task pays ────────────────────────────────────────────────────────────────────

@@ -182,7 +182,7 @@ def definitions() -> str:
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple" for base in node.bases)
     }
     known = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
-    wanted = [spec.name for spec in (*specs.ESTIMATORS.values(), *specs.POLICY_LOSSES.values())]
+    wanted = [*specs.ESTIMATORS, *specs.POLICY_LOSSES]
     used: list[str] = []
     while wanted:
         name = wanted.pop(0)
@@ -242,7 +242,7 @@ def text() -> str:
     parts = [HEAD, *(f"const {name} = {value!r};" for name, value in constants.items()), "", definitions(), ""]
     for name, values in table().items():
         parts.append(f"export const {name} = {json.dumps(values, ensure_ascii=False, indent=2)} as const;\n")
-    twins = {"ESTIMATE": specs.ESTIMATORS, "POLICY_LOSS": specs.POLICY_LOSSES}
+    twins = {"ESTIMATE": list(specs.ESTIMATORS), "POLICY_LOSS": list(specs.POLICY_LOSSES)}
     parts.append(f'export const GAE = "{estimators.GAE}";\nexport const MONTE_CARLO = "{estimators.MONTE_CARLO}";')
     parts.append("type Twins = Record<string, (...given: any[]) => any>;")
     parts += [f"export const {name}: Twins = {{ {', '.join(values)} }};\n" for name, values in twins.items()]

@@ -31,7 +31,7 @@ _LIST = re.compile(
 def value_of(text: str) -> float:
     """`−1.5×10⁻⁴` as a float."""
     digits, _, power = text.replace("−", "-").partition("×10")
-    return float(digits) * 10 ** int(power.translate(_POWER) or "0")
+    return float(digits) * 10.0 ** int(power.translate(_POWER) or "0")
 
 
 def slack_of(text: str) -> float:
@@ -226,8 +226,8 @@ class Known:
         elif topic == "truncation":
             zero = reference.gae([r], [v], one, gamma, lam, [0.0])
             cut = reference.gae([r], [v], one, gamma, lam, [after or v[-1]])
-            for row in (*zero[:1], *zero[1:], *cut):
-                self.short(row[0])
+            for column in (*zero, *cut):
+                self.short(column[0])
             self.short([x - y for x, y in zip(cut.advantages[0], zero.advantages[0], strict=True)])
         elif topic == "masks_eos":
             length = self.slots[-1] + 1

@@ -17,7 +17,8 @@ EOS, PAD, BOS = 1, 0, 2
 
 def softmax(logits: np.ndarray) -> np.ndarray:
     shifted = np.exp(logits - logits.max(axis=1, keepdims=True))
-    return shifted / shifted.sum(axis=1, keepdims=True)
+    shares: np.ndarray = shifted / shifted.sum(axis=1, keepdims=True)
+    return shares
 
 
 def keep_top_p(p: np.ndarray, top_p: float) -> np.ndarray:
@@ -26,7 +27,8 @@ def keep_top_p(p: np.ndarray, top_p: float) -> np.ndarray:
     kept = np.zeros(p.shape, bool)
     np.put_along_axis(kept, order, np.cumsum(ranked, axis=1) - ranked < top_p, axis=1)
     cut = np.where(kept, p, 0.0)
-    return cut / cut.sum(axis=1, keepdims=True)
+    shares: np.ndarray = cut / cut.sum(axis=1, keepdims=True)
+    return shares
 
 
 def toy(

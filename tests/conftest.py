@@ -1,4 +1,4 @@
-"""Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are shared.
+"""Shared settings of the tests: one thread, so that numbers repeat; no deadlines, because machines are busy.
 
 `make test-cpus` tries two threads. The display language is Chinese unless a test chooses, whatever the machine's
 locale is.
@@ -12,17 +12,20 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import settings
+from crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
+from hypothesis import HealthCheck, settings
 
 from mingce.base import half
-from tests.crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 
 os.environ["MINGCE_LANG"] = "zh"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would what tests start
 torch.set_num_threads(int(os.environ.get("TEST_THREADS", "1")))
 half.works("bfloat16")  # sets what it needs here, which must be before the first product of the process
 examples = int(os.environ.get("TEST_EXAMPLES", "200"))
-settings.register_profile("mingce", max_examples=examples, deadline=None, derandomize=True)
+slow_is_fine = [HealthCheck.too_slow]
+settings.register_profile(
+    "mingce", max_examples=examples, deadline=None, derandomize=True, suppress_health_check=slow_is_fine
+)
 settings.load_profile("mingce")
 
 

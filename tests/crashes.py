@@ -17,7 +17,7 @@ except ImportError:  # run without it
     LoadGroupScheduling = object
 
 
-class CrashSafeScheduling(LoadGroupScheduling):
+class CrashSafeScheduling(LoadGroupScheduling):  # type: ignore[misc]
     """Groups stay together; what a crashed worker had left goes to the others, without the test that crashed it."""
 
     def remove_node(self, node: Any) -> str | None:

@@ -20,7 +20,7 @@ from transformers import (
 )
 
 VOCABULARY, WINDOW, PAD, BOS, EOS = 61, 48, 0, 1, 2
-_IDS = {"pad_token_id": None, "bos_token_id": BOS, "eos_token_id": EOS}
+_IDS: dict[str, Any] = {"pad_token_id": None, "bos_token_id": BOS, "eos_token_id": EOS}
 _SHAPE: dict[str, Any] = {
     "vocab_size": VOCABULARY,
     "hidden_size": 32,

@@ -511,7 +511,7 @@ def safetensors_files() -> Iterator[tuple[str, bytes]]:
         "values": {"dtype": "U8", "shape": [8], "data_offsets": [7, 15]},
     }
     yield "overlap of one byte.safetensors", safetensors(near, bytes(15))
-    for entry in (
+    entries: list[Any] = [
         {"dtype": "F32", "shape": [10**9, 10**9], "data_offsets": [0, 4]},
         {"dtype": "F32", "shape": [1], "data_offsets": [0, 2**62]},
         {"dtype": "F32", "shape": [-1], "data_offsets": [0, 4]},
@@ -533,7 +533,8 @@ def safetensors_files() -> Iterator[tuple[str, bytes]]:
         [],
         "F32",
         7,
-    ):
+    ]
+    for entry in entries:
         yield f"entry {str(entry)[:90]}.safetensors", safetensors({"response_mask": entry}, bytes(4))
     for length in (2**62, 2**63, 2**64 - 1, 0, 3, 200 << 20):
         yield f"header of {length} bytes.safetensors", safetensors(b'{"a":1}', b"", length)

@@ -6,7 +6,7 @@ import json
 import os
 import random
 import shutil
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import torch
 import yaml
+from npz import save_npz
 from safetensors.numpy import save_file
 
 import mingce
@@ -40,7 +41,7 @@ def make_yard(root: Path) -> list[str]:
     """Fills the directory with files whole, damaged, swapped and oddly named; returns their paths from there."""
     rng = random.Random(0)
     columns = {"rewards": [0.0, 1.0], "values": [0.1, 0.2], "advantages": [0.5, 0.8]}
-    np.savez(root / "whole.npz", **{name: np.array([row]) for name, row in columns.items()})
+    save_npz(root / "whole.npz", {name: np.array([row]) for name, row in columns.items()})
     torch.save({name: torch.tensor([row]) for name, row in columns.items()}, root / "whole.pt")
     save_file({name: np.array([row]) for name, row in columns.items()}, root / "whole.safetensors")
     pq.write_table(pa.table({name: [row] for name, row in columns.items()}), root / "whole.parquet")
@@ -126,7 +127,7 @@ def _maybe(rng: random.Random, **options: str) -> list[str]:
     ]
 
 
-MAKERS = {
+MAKERS: dict[str, Callable[..., list[str]]] = {
     "train": lambda at, value, pair, numbers, n, rng: [
         "--dry-run", rng.choice([f"model.path={at()}", f"data.train=[{at()}]", f"task={at()}", pair(), pair()]),
         *(pair() for _ in range(rng.randrange(3))), *([at()] if rng.random() < 0.3 else []),

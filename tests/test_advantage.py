@@ -47,7 +47,8 @@ def as_lists(arguments: dict[str, Any]) -> dict[str, Any]:
 def test_estimator_equals_its_twin(name: str, batch: Batch, gamma: float, lam: float, k: int) -> None:
     inputs = arguments(name, batch, gamma, lam, k)
     fast = function_of(ESTIMATORS[name])(**inputs)
-    twin = ESTIMATORS[name].twin(**as_lists(inputs))
+    by_loops: Any = ESTIMATORS[name].twin
+    twin = by_loops(**as_lists(inputs))
     scale = [batch.rewards * batch.mask, batch.values * batch.mask, (batch.bootstrap[:, None] * batch.mask)]
     if name in CRITIC:
         for column in Credit._fields:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -19,7 +20,7 @@ from mingce.explain.topics import TOPICS
 
 PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 CHINESE = re.compile(r"[一-鿿]")
-SEEDS = {
+SEEDS: dict[str, Callable[[], example.Rollout]] = {
     "worked": example.worked,
     "three tokens": lambda: example.typed({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}),
     "lambda 1": lambda: example.typed({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}, lam=1.0),
@@ -65,7 +66,7 @@ def wrong_numbers(
 
 @pytest.mark.parametrize("name", SEEDS)
 def test_every_number_about_the_seeds_examples_is_the_twins(name: str) -> None:
-    everything, wrong = Known(SEEDS[name]()), {}
+    everything, wrong = Known(SEEDS[name]()), dict[tuple[str, str, str], list[str]]()
     for topic in TOPICS.values():
         wrong |= wrong_numbers(everything, topic, [(level, lang) for level in LEVELS for lang in ("zh", "en")])
     assert wrong == {}
@@ -73,7 +74,7 @@ def test_every_number_about_the_seeds_examples_is_the_twins(name: str) -> None:
 
 @pytest.mark.parametrize("seed", range(50))
 def test_every_number_about_a_random_rollout_is_the_twins(seed: int) -> None:
-    everything, wrong = Known(random_rollout(seed)), {}
+    everything, wrong = Known(random_rollout(seed)), dict[tuple[str, str, str], list[str]]()
     for place, topic in enumerate(
         TOPICS.values()
     ):  # the languages by turns: they have the same placeholders, see below

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from mingce.algorithms import reference
 from mingce.base.errors import RunError, SettingError, UnknownNameError
+from mingce.base.numbers import number as shown
 from mingce.commands.ask import ask
 from mingce.explain import dialogue, example
-from mingce.explain.account import shown
 from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation

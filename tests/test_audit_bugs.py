@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import sys
 from collections import Counter
-from pathlib import Path
 
 import pytest
 import torch
-
-sys.path.insert(0, str(Path(__file__).parents[1] / "bench"))
-
 from audit_bugs import Verdict, findings_of, judge, text_of
 from audit_case import Case
 from audit_clean import clean

@@ -13,6 +13,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from npz import save_npz
 from rich.console import Console
 from typer.testing import CliRunner
 
@@ -62,11 +63,11 @@ def batch(sign: float = -1.0, seed: int = 0, rows: int = 48, width: int = 40) ->
 def dumps(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """clean.npz, sign.npz and run/ with four steps, the third of which has the bug."""
     place = tmp_path_factory.mktemp("dumps")
-    np.savez(place / "clean.npz", **batch())
-    np.savez(place / "sign.npz", **batch(+1.0))
+    save_npz(place / "clean.npz", batch())
+    save_npz(place / "sign.npz", batch(+1.0))
     (place / "run").mkdir()
     for step in range(1, 5):
-        np.savez(place / "run" / f"step_{step}.npz", **batch(+1.0 if step == 3 else -1.0, seed=step))
+        save_npz(place / "run" / f"step_{step}.npz", batch(+1.0 if step == 3 else -1.0, seed=step))
     return place
 
 
@@ -201,7 +202,7 @@ def test_diff_names_the_column_row_and_token_where_two_dumps_part(dumps: Path) -
     assert diff(dumps / "run", dumps / "run" / "step_2.npz", "--step", "2")[0] == 0
     with pytest.raises(DataError, match=r"holds 4 dumps \(steps 1, 2, 3, 4\); choose with --step"):
         diff(dumps / "run", dumps / "clean.npz")
-    np.savez(dumps / "empty.npz", **batch(rows=0))
+    save_npz(dumps / "empty.npz", batch(rows=0))
     with pytest.raises(DataError, match="no row in common"):
         diff(dumps / "clean.npz", dumps / "empty.npz")
 
@@ -271,7 +272,7 @@ def test_someone_who_waits_at_a_terminal_is_told_and_a_pipe_is_not(monkeypatch: 
         monkeypatch.setattr(command, "make_console", console(terminal))
         with command.waiting("reading") as tell:
             tell("step 3  K5 gae")
-            for _ in range(1000):
+            for _ in range(10_000):
                 if not terminal or "K5" in said[-1].getvalue():
                     break
                 time.sleep(0.01)

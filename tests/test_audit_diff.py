@@ -54,8 +54,8 @@ def finish(dump: Dump, *, beta: float = 0.1, kind: str = "k1", gamma: float = 0.
     x = dump.wide("old_log_probs") - dump.wide("ref_log_probs")
     kl = {"k1": x, "k3": np.expm1(-x) + x, "k2": x**2 / 2}[kind] * dump.mask
     rewards = dump.wide("scores") - beta * kl
-    inputs = (rewards, dump.wide("values"), dump.mask)
-    credit = gae(*(torch.from_numpy(column) for column in inputs), gamma, lam)
+    r, v, mask = (torch.from_numpy(column) for column in (rewards, dump.wide("values"), dump.mask))
+    credit = gae(r, v, mask, gamma, lam)
     assert credit.returns is not None
     returns = credit.returns.numpy()
     raw = (returns - dump.wide("values")) * dump.mask

@@ -235,10 +235,11 @@ def test_strange_batches_neither_stop_nor_warn() -> None:
                 column[bad] = rng.choice(strange, size=bad.sum())
                 columns[name] = column
         names = ("left_pad", "minibatch", "epoch", "finish_reason", "group", "response", "reward_text")
-        cells = {name: [rng.choice([None, 0, 1, 2]) for _ in range(rows)] for name in names}
+        cells = {name: [rng.choice(np.array([None, 0, 1, 2])) for _ in range(rows)] for name in names}
         lists = {name: [rng.integers(0, 4, rng.integers(0, 9)).tolist() for _ in range(rows)]
                  for name in ("prompt_ids", "position_ids", "rollout_ids")}  # fmt: skip
-        settings = {"eos_id": 1, "pad_id": rng.choice([None, 0, 1]), "bos_id": 2, "step": rng.choice([None, 0, 3])}
+        pad_id, step = rng.choice(np.array([None, 0, 1])), rng.choice(np.array([None, 0, 3]))
+        settings = {"eos_id": 1, "pad_id": pad_id, "bos_id": 2, "step": step}
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for finding in findings(Dump(columns, cells | lists, settings)):

@@ -28,7 +28,10 @@ def clean(seed: int, holes: bool = False, moved: float = 0.15) -> Dump:
     slots = np.arange(WIDTH)
     attended = slots < lengths[:, None]
     mask = attended & ~((slots >= 2) & (slots < 5) & (lengths[:, None] > 10)) if holes else attended
-    normal = lambda scale=1.0: r.normal(size=mask.shape) * scale  # noqa: E731
+
+    def normal(scale: float = 1.0) -> np.ndarray:
+        return r.normal(size=mask.shape) * scale
+
     old = -np.abs(normal(1.5))
     columns: dict[str, Any] = {
         "response_mask": mask,
@@ -54,7 +57,7 @@ def clean(seed: int, holes: bool = False, moved: float = 0.15) -> Dump:
     )
     dump.scalars = {
         "pg_loss": aggregated(dump, policy_terms(dump)),
-        "vf_loss": float(compute_value_loss(*value_inputs(dump), 0.3).loss),
+        "vf_loss": value_loss(dump, 0.3),
         "kl_loss": aggregated(dump, k3(dump)),
         "entropy_mean": masked_mean(dump, "entropy"),
         "advantages_mean": masked_mean(dump, "advantages"),
@@ -70,14 +73,16 @@ def tensor(dump: Dump, name: str) -> torch.Tensor:
 
 def policy_terms(dump: Dump) -> torch.Tensor:
     """The clipped terms on all slots."""
-    names = ("old_log_probs", "new_log_probs", "advantages")
+    old, new, advantages = (tensor(dump, n) for n in ("old_log_probs", "new_log_probs", "advantages"))
     everywhere = torch.ones(dump.shape, dtype=torch.bool)
-    loss = compute_policy_loss(*(tensor(dump, n) for n in names), everywhere, 0.2, clip_ratio_c=None)
+    loss = compute_policy_loss(old, new, advantages, everywhere, 0.2, clip_ratio_c=None)
     return loss.columns["policy_loss"]
 
 
-def value_inputs(dump: Dump) -> tuple[torch.Tensor, ...]:
-    return tuple(tensor(dump, n) for n in ("new_values", "returns", "values", "response_mask"))
+def value_loss(dump: Dump, clip: float | None, mask: torch.Tensor | None = None) -> float:
+    new, returns, old = (tensor(dump, n) for n in ("new_values", "returns", "values"))
+    mask = tensor(dump, "response_mask") if mask is None else mask
+    return float(compute_value_loss(new, returns, old, mask, clip).loss)
 
 
 def k3(dump: Dump) -> torch.Tensor:
@@ -150,10 +155,10 @@ def test_a_mean_of_minibatch_means_is_a_log_not_a_bug() -> None:
 def test_dual_clip_and_unclipped_losses_are_recognised() -> None:
     for change in (3.0, None):
         dump = clean(5, moved=1.0)
-        names = ("old_log_probs", "new_log_probs", "advantages", "response_mask")
-        inputs = [tensor(dump, n) for n in names]
-        clip = 0.2 if change else 1.0
-        loss = compute_policy_loss(*inputs, clip, cliprange_high=1e9 if not change else 0.2, clip_ratio_c=change)
+        old, new, advantages = (tensor(dump, n) for n in ("old_log_probs", "new_log_probs", "advantages"))
+        clip, high = (0.2, 0.2) if change else (1.0, 1e9)
+        mask = tensor(dump, "response_mask")
+        loss = compute_policy_loss(old, new, advantages, mask, clip, cliprange_high=high, clip_ratio_c=change)
         dump.scalars["pg_loss"] = float(loss.loss)
         assert told(dump) == {}
 
@@ -230,7 +235,7 @@ def kl_subtracted(dump: Dump) -> None:
 
 
 def value_clip_unused(dump: Dump) -> None:
-    dump.scalars["vf_loss"] = float(compute_value_loss(*value_inputs(dump), None).loss)
+    dump.scalars["vf_loss"] = value_loss(dump, None)
 
 
 def not_divided_by_the_micro_batches(dump: Dump) -> None:
@@ -240,8 +245,7 @@ def not_divided_by_the_micro_batches(dump: Dump) -> None:
 
 def critic_mask_beside(dump: Dump) -> None:
     left = np.roll(dump.mask, -1, axis=1) & (np.arange(WIDTH) < WIDTH - 1)
-    inputs = (*value_inputs(dump)[:3], torch.from_numpy(left))
-    dump.scalars["vf_loss"] = float(compute_value_loss(*inputs, 0.3).loss)
+    dump.scalars["vf_loss"] = value_loss(dump, 0.3, torch.from_numpy(left))
 
 
 def critic_mask_dumped(dump: Dump) -> None:
@@ -255,7 +259,7 @@ def clipfrac_zero(dump: Dump) -> None:
 
 def same_values(dump: Dump) -> None:
     dump.columns["new_values"] = dump.columns["values"].copy()
-    dump.scalars["vf_loss"] = float(compute_value_loss(*value_inputs(dump), 0.3).loss)
+    dump.scalars["vf_loss"] = value_loss(dump, 0.3)
 
 
 def entropy_over_pads(dump: Dump) -> None:

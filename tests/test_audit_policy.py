@@ -20,7 +20,8 @@ def random(seed: int) -> np.random.Generator:
 
 
 def lengths(dump: Dump) -> np.ndarray:
-    return dump.columns["attention_mask"].sum(axis=1)
+    count: np.ndarray = dump.columns["attention_mask"].sum(axis=1)
+    return count
 
 
 def without(plant: Plant, *names: str) -> Plant:

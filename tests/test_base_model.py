@@ -23,7 +23,7 @@ def accuracy(task: Task, temperature: float, examples: int, n: int = 1) -> float
     drawn = generate(model, prompts, sampling, seeds=range(len(prompts) * n), pad_id=0, n=n)
     lengths = drawn.attention_mask.sum(1).tolist()
     texts = [
-        tokenizer.decode(row[:k], skip_special_tokens=True)
+        str(tokenizer.decode(row[:k], skip_special_tokens=True))
         for row, k in zip(drawn.token_ids.tolist(), lengths, strict=True)
     ]
     right = [task.correct(held_out[i // n], text) for i, text in enumerate(texts)]

@@ -2,11 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from pathlib import Path
-
-sys.path.append(str(Path(__file__).parents[1] / "bench"))
-
 import torch
 from flops import forward_flops
 from tables import Table, as_json, of_json

@@ -152,7 +152,7 @@ def test_nothing_else_in_the_seeds_is_flagged() -> None:
     }  # fmt: skip
 
 
-LINES_OF_RIGHT_EXAMPLES = {
+LINES_OF_RIGHT_EXAMPLES: dict[str, tuple[str, dict[int, tuple[str, ...]]]] = {
     "002-q1-gae-table": ("002", {119: ("deltas", "advantages", "returns")}),
     "002-q1-rewards": ("002", {71: ("rewards",)}),
     "002-q5-monte-carlo": ("002", {line: ("returns",) for line in range(609, 615)}),

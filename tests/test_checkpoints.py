@@ -443,7 +443,7 @@ def test_a_full_disk_is_one_sentence_and_leaves_only_whole_things(tmp_path: Path
     if shutil.which("unshare") is None or subprocess.run([*mounted, str(disk), "true"], capture_output=True).returncode:
         pytest.skip("cannot mount a small disk here")
     command = [*mounted, str(disk), sys.executable, "-c", FILL_A_DISK, str(disk)]
-    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, cwd=Path(__file__).parents[1], timeout=300)
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     newest = step_name(found["newest"])

@@ -126,7 +126,7 @@ def test_generated_pages_are_current() -> None:
 
 
 def test_a_stale_page_is_noticed(tmp_path: Path) -> None:
-    run = [sys.executable, ROOT / "scripts/make_docs.py", "--docs", tmp_path]
+    run = [sys.executable, str(ROOT / "scripts/make_docs.py"), "--docs", str(tmp_path)]
     assert subprocess.run([*run, "--check"], capture_output=True).returncode == 1
     assert subprocess.run(run, capture_output=True).returncode == 0
     assert subprocess.run([*run, "--check"], capture_output=True).returncode == 0

@@ -8,8 +8,10 @@ import shutil
 import statistics
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from importlib import metadata
 from pathlib import Path
+from typing import Any
 
 import peft
 import pytest
@@ -19,6 +21,7 @@ from rich.console import Console
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
 
+from mingce.algorithms import reference
 from mingce.base.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
 from mingce.commands import chat, check, doctor, evaluate, export, selftest
 from mingce.commands.chat import Chat
@@ -98,7 +101,7 @@ def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return directory
 
 
-def same_weights(model: torch.nn.Module, tensors: dict[str, torch.Tensor]) -> bool:
+def same_weights(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
     return all(torch.equal(p, tensors[f"model.{name}"]) for name, p in model.named_parameters() if p.requires_grad)
 
 
@@ -195,10 +198,10 @@ def test_wrong_steps_and_models_are_one_sentence(run: Path, tmp_path: Path) -> N
 # ── eval ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def evaluated(where: str | Path, **options: object) -> dict[str, float]:
+def evaluated(where: str | Path, **options: object) -> dict[str, Any]:
     console = quiet()
     evaluate.run(console, str(where), as_json=True, **options)  # type: ignore[arg-type]
-    found: dict[str, float] = json.loads(said(console))
+    found: dict[str, Any] = json.loads(said(console))
     return found
 
 
@@ -359,10 +362,11 @@ def test_seeds_repeat_and_temperature_0_is_greedy() -> None:
     assert drawn[:4] == drawn[4:]
     assert len(set(drawn)) > 1
     greedy = answers("/temperature 0", question, "/seed 9", question)
-    model, tokenizer = load_causal_lm("tiny"), AutoTokenizer.from_pretrained(model_directory("tiny"))
+    model: Any = load_causal_lm("tiny")
+    tokenizer = AutoTokenizer.from_pretrained(model_directory("tiny"))
     ids = torch.tensor([tokenizer.encode(question)])
     made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=64)
-    assert greedy == [tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True) + "∎"] * 2
+    assert greedy == [f"{tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)}∎"] * 2
 
 
 def test_a_mistake_in_the_chat_is_said_and_the_chat_goes_on() -> None:
@@ -401,7 +405,7 @@ def test_a_chat_template_keeps_the_conversation(chat_model: Path) -> None:
     for line in ("ab", "cd", "/new", "ef"):
         assert talker.hear(line)
     assert talker.last is not None
-    decoded = [opened.actor.tokenizer.decode(prompt) for prompt in heard]
+    decoded = [str(opened.actor.tokenizer.decode(prompt)) for prompt in heard]
     assert decoded[0] == "ab"
     assert decoded[1].startswith("ab")
     assert decoded[1].endswith("cd")
@@ -562,16 +566,16 @@ def fit_packages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     def set_up(wanted: list[str], installed: dict[str, str], provided: tuple[str, ...] = ()) -> None:
         def version(name: str) -> str:
             if name not in installed:
-                raise doctor.metadata.PackageNotFoundError(name)
+                raise metadata.PackageNotFoundError(name)
             return installed[name]
 
         class Described:
             def get_all(self, name: str) -> list[str]:
                 return list(provided)
 
-        monkeypatch.setattr(doctor.metadata, "requires", lambda name: wanted)
-        monkeypatch.setattr(doctor.metadata, "version", version)
-        monkeypatch.setattr(doctor.metadata, "metadata", lambda name: Described())
+        monkeypatch.setattr(metadata, "requires", lambda name: wanted)
+        monkeypatch.setattr(metadata, "version", version)
+        monkeypatch.setattr(metadata, "metadata", lambda name: Described())
 
     return set_up
 
@@ -630,9 +634,9 @@ def test_the_doctor_tells_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_pa
     assert not fine
     assert "✗ 内置模型" in shown
     assert "必要的检查有 1 项没有通过" in shown
-    right = selftest.reference.gae
+    right = reference.gae
     with monkeypatch.context() as patch:
-        patch.setattr(selftest.reference, "gae", lambda r, v, m, gamma, lam: right(r, v, m, gamma, lam - 0.01))
+        patch.setattr(reference, "gae", lambda r, v, m, gamma, lam: right(r, v, m, gamma, lam - 0.01))
         fine, shown = verdict()
     assert not fine
     assert "✗ GAE = float64 loop" in shown

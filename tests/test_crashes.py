@@ -8,9 +8,8 @@ import subprocess
 import sys
 from pathlib import Path
 
+import crashes
 import pytest
-
-from tests import crashes
 
 KILL = "os.kill(os.getpid(), signal.SIGILL)"
 
@@ -30,12 +29,12 @@ def test_a_killed_worker_is_one_failed_test(bodies: list[str], workers: int, gro
     ]
     (tmp_path / "test_some.py").write_text("import os, signal, time\nimport pytest\n\n" + "\n".join(tests))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadgroup", "-p", "tests.crashes"],
+        [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadgroup", "-p", "crashes"],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(crashes.__file__).parent.parent)},
+        env={**os.environ, "PYTHONPATH": str(Path(crashes.__file__).parent)},
         capture_output=True,
         text=True,
-        timeout=100,
+        timeout=300,
     )
     failing = [i for i, body in enumerate(bodies) if body in (KILL, "assert 0")]
     assert done.returncode == 1, done.stdout + done.stderr

@@ -21,8 +21,8 @@ from rich.console import Console
 
 from mingce.algorithms import reference
 from mingce.base.errors import MingceError
+from mingce.base.numbers import number as shown
 from mingce.commands.explain import explain
-from mingce.explain.account import shown
 from mingce.explain.account_texts import LEVELS, Section
 from mingce.explain.code_refs import ROOT, resolve
 from mingce.explain.example import Rollout, changed, completed, recorded, typed, worked
@@ -83,7 +83,7 @@ def random_rollout(seed: int) -> Rollout:
         "new_values": [None if x is None else x + chance.uniform(-1.5, 1.5) for x in values],
     }
     estimator = chance.choice(("gae", "gae", "gae", "monte_carlo", "td0", "n_step", "uniform", "last_k"))
-    settings = {
+    settings: dict[str, Any] = {
         "gamma": chance.choice((1.0, 0.99, 0.9)), "lam": chance.choice((0.0, 0.5, 0.95, 1.0)), "beta": 0.1,
         "estimator": estimator, "n": 3, "k": 2, "dual_clip": chance.choice((None, 1.5)),
         "kl_estimator": chance.choice(("k1", "k2", "k3", "abs")), "value_clip": chance.choice((None, 0.5)),

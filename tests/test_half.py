@@ -5,16 +5,16 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
+from test_audit_replay import dump_of, scored
 
 from mingce.audit.replay import replay
 from mingce.base import half
 from mingce.base.errors import ModelError
-from tests.test_audit_replay import dump_of, scored
 
 DIES = """
 import os, signal, sys
@@ -26,7 +26,7 @@ Machine = Callable[..., Callable[[], list[str]]]
 
 
 @pytest.fixture
-def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
+def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Machine]:
     """Makes children die of SIGILL in all but the named settings; gives what was tried since it was last asked."""
     monkeypatch.setenv("MINGCE_CACHE", str(tmp_path / "cache"))
     monkeypatch.setenv("TRIED", str(tmp_path / "tried"))
@@ -48,7 +48,7 @@ def machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Machine:
 
         return tried
 
-    yield make  # type: ignore[misc]
+    yield make
     half.support.cache_clear()
     half._checked.clear()
 

@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 import pytest
 import torch
 import yaml
+from npz import save_npz
 from safetensors.torch import save_file
 
 from mingce.base.errors import ColumnError, DataError, SettingError, UnknownNameError
@@ -99,7 +100,7 @@ def test_verl_dict(tmp_path: Path) -> None:
 
 def test_verl_batch_alone_in_npz_and_safetensors(tmp_path: Path) -> None:
     made = batch()
-    np.savez_compressed(tmp_path / "a", **{name: column.numpy() for name, column in made.items()})
+    save_npz(tmp_path / "a.npz", {name: column.numpy() for name, column in made.items()}, compressed=True)
     save_file(made, tmp_path / "b.pt")
     for name in ("a.npz", "b.pt"):
         check_verl(one(tmp_path / name), made)
@@ -268,7 +269,7 @@ def check_trl(dump: Dump, made: dict[str, torch.Tensor]) -> None:
     same(dump.columns["old_log_probs"], made["logprobs"])
     same(dump.columns["rewards"], made["rewards"])
     assert "scores" not in dump.columns
-    np.testing.assert_array_equal(np.float32(dump.rows["outcome"]), made["scores"].numpy())
+    np.testing.assert_array_equal(np.array(dump.rows["outcome"], np.float32), made["scores"].numpy())
 
 
 def test_trl(tmp_path: Path) -> None:
@@ -338,7 +339,7 @@ def test_openrlhf(tmp_path: Path, whole: bool, as_dict: bool) -> None:
 
 def prime_records(rank: int, step: int = 3) -> list[dict[str, Any]]:
     made = batch(rank)
-    records = []
+    records: list[dict[str, Any]] = []
     for row, length in enumerate(LENGTHS):
         n = P + length
         records.append(
@@ -557,10 +558,10 @@ def check_plain(dump: Dump, tail: bool = True) -> None:
 
 def test_generic_containers(tmp_path: Path) -> None:
     columns = plain_columns()
-    rows = {"group": ["a", "a", "b", "b"], "reward": [1.0, 2.0, 3.0, 4.0]}
+    rows: dict[str, list[Any]] = {"group": ["a", "a", "b", "b"], "reward": [1.0, 2.0, 3.0, 4.0]}
     about = json.dumps({"gamma": 0.9})
     arrays = {name: column.numpy() for name, column in columns.items()}
-    np.savez(tmp_path / "a", **arrays, **{k: np.array(v) for k, v in rows.items()}, settings=np.array(about))
+    save_npz(tmp_path / "a.npz", arrays | {k: np.array(v) for k, v in rows.items()} | {"settings": np.array(about)})
     torch.save({"columns": columns, "rows": rows, "settings": {"gamma": 0.9}}, tmp_path / "b.parquet")
     lists = {k: [row[:n].tolist() for row, n in zip(v, LENGTHS, strict=True)] for k, v in columns.items()}
     records = [{k: v[i] for k, v in (lists | rows).items()} | {"gamma": 0.9} for i in range(B)]

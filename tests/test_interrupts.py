@@ -18,7 +18,7 @@ from rich.console import Console
 from test_train import SMALL, same_files
 
 from mingce.record.run import Run
-from mingce.training import start, trainer
+from mingce.training import start, trainer, validation
 
 SETTINGS = (*SMALL, "steps=4", "keep.checkpoint_every=1", "keep.last=9", "validation.every=2", "kl.adaptive=true")
 
@@ -39,7 +39,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def during_validation(monkeypatch: pytest.MonkeyPatch, number: int, what: signal.Signals) -> list[int]:
     """Sends this process a signal in the midst of the validation of that number (from 1); which were completed."""
-    usual, asked, completed = trainer.validate, [0], []
+    usual, asked, completed = validation.validate, [0], list[int]()
 
     def validate(roles: Any, config: Any, on_progress: Callable[[int, int], None]) -> Any:
         asked[0] += 1
@@ -154,7 +154,7 @@ def test_other_commands_end_with_a_word(tmp_path: Path, words: tuple[str, ...]) 
         [sys.executable, "-m", "mingce.cli", *words],
         capture_output=True,
         text=True,
-        timeout=120,
+        timeout=300,
         env={**os.environ, "PYTHONPATH": path, "MINGCE_LANG": "en"},
     )
     assert (done.returncode, done.stderr.strip()) == (130, "mingce: interrupted")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from batches import Batch, batches, close
@@ -114,7 +116,7 @@ def test_controllers_follow_the_kl() -> None:
         (lambda x: AdaptiveKLController(0.1, 0.1, 10).update(float("nan"), 1), "the KL to steer by is nan"),
     ],
 )
-def test_bad_input_is_one_sentence(call, says: str) -> None:
+def test_bad_input_is_one_sentence(call: Callable[[torch.Tensor], object], says: str) -> None:
     with pytest.raises(MingceError) as caught:
         call(torch.zeros(2, 3))
     assert says in str(caught.value)

@@ -80,7 +80,7 @@ def test_micro_batches_keep_to_the_budget_and_come_back_in_order(batch: Batch, b
     if len(ledger):
         assert torch.equal(columns["values"], 2 * ledger["values"])
         assert torch.allclose(
-            columns["total"], ledger["values"].sum(1), rtol=1e-5, atol=1e-4 * batch.values.abs().sum()
+            columns["total"], ledger["values"].sum(1), rtol=1e-5, atol=1e-4 * float(batch.values.abs().sum())
         )
 
 

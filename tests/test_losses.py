@@ -69,10 +69,8 @@ def test_policy_loss_equals_its_twin(batch: Batch, mode: str, low: float, high: 
     same(got.columns["policy_loss"], per_token(batch, lambda b, t: terms[b, t].loss), scale)
     # a flag may differ only where the two candidates are equal up to rounding
     for flag in ("clipped", "dual_clipped"):
-        twin = (
-            torch.tensor(per_token(batch, lambda b, t, flag=flag: getattr(terms[b, t], flag))).reshape(batch.mask.shape)
-            > 0
-        )
+        flags = {place: getattr(term, flag) for place, term in terms.items()}
+        twin = torch.tensor(per_token(batch, lambda *place: flags[place])).reshape(batch.mask.shape) > 0  # noqa: B023
         for b, t in (got.columns[flag] != twin).nonzero().tolist():
             edges = [1 - low, 1 + high, dual or 0.0]
             assert min(abs(terms[b, t].ratio - edge) for edge in edges) < 1e-5 or abs(adv[b, t]) < 1e-12
@@ -136,7 +134,9 @@ def _entropy(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, tot
 
 @pytest.mark.parametrize("loss", [_policy, _value, _kl, _entropy])
 @given(batch=batches(min_rows=1, max_rows=8, min_width=1, max_width=30), mode=modes, size=st.integers(1, 8))
-def test_splitting_the_batch_changes_neither_loss_nor_gradient(loss, batch: Batch, mode: str, size: int) -> None:
+def test_splitting_the_batch_changes_neither_loss_nor_gradient(
+    loss: Callable[..., Loss], batch: Batch, mode: str, size: int
+) -> None:
     order = torch.randperm(len(batch.mask), generator=torch.Generator().manual_seed(batch.seed))
     parts = order.split(size)
     totals = batch_totals(batch.mask)
@@ -162,7 +162,9 @@ def test_splitting_the_batch_changes_neither_loss_nor_gradient(loss, batch: Batc
     junk=st.sampled_from([float("nan"), float("inf"), 1e30]),
     mode=modes,
 )
-def test_nothing_behind_the_mask_reaches_loss_or_gradient(loss, batch: Batch, junk: float, mode: str) -> None:
+def test_nothing_behind_the_mask_reaches_loss_or_gradient(
+    loss: Callable[..., Loss], batch: Batch, junk: float, mode: str
+) -> None:
     start = columns(batch)[1] if loss is _policy else batch.randn()
     results = []
     for x in (start, torch.where(batch.mask, start, junk)):
@@ -232,7 +234,7 @@ def test_every_policy_loss_equals_its_definition(name: str, batch: Batch, low: f
         (lambda x: compute_value_loss(x, x, x[:, :2], x), "values has shape [2, 2]"),
     ],
 )
-def test_bad_input_is_one_sentence(call, says: str) -> None:
+def test_bad_input_is_one_sentence(call: Callable[[Tensor], object], says: str) -> None:
     with pytest.raises(MingceError) as caught:
         call(torch.ones(2, 3))
     assert says in str(caught.value)

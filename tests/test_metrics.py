@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 import torch
 
@@ -13,7 +15,7 @@ MASK = torch.tensor([[1, 1, 0], [1, 0, 0]])
 
 @pytest.fixture
 def ledger() -> Ledger:
-    rows = {
+    rows: dict[str, list[Any]] = {
         "prompt_ids": [[1, 2], [3]],
         "finish_reason": ["stop", "length"],
         "score_parts": [{"verdict": 1.0}, {"verdict": 0.0}],

@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 import torch
+from families import family_model
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from mingce.models import bare
 from mingce.models.bare import BareDecoder
-from tests.families import family_model
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 4},

@@ -40,7 +40,7 @@ def plain(
 
 def gradients(model: Any, loss: Tensor) -> dict[str, Tensor]:
     model.zero_grad()
-    loss.backward()  # type: ignore[no-untyped-call]
+    loss.backward()
     return {name: weight.grad.clone() for name, weight in model.named_parameters() if weight.grad is not None}
 
 
@@ -173,7 +173,7 @@ def test_logits_are_never_whole(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "_BLOCK", 1)
     monkeypatch.setattr(module, "_LEAST_ROWS", 16)
     log_probs, _ = response_log_probs(model, prompts, tokens, mask, pad_id=PAD)
-    log_probs.sum().backward()  # type: ignore[no-untyped-call]
+    log_probs.sum().backward()
     assert largest == 16
 
 
@@ -181,7 +181,7 @@ def test_frozen_weights_get_no_gradient() -> None:
     model = family_model("llama")
     model.lm_head.requires_grad_(False)
     log_probs, _ = response_log_probs(model, [[3, 4]], *responses([3], 3), pad_id=PAD)
-    log_probs.sum().backward()  # type: ignore[no-untyped-call]
+    log_probs.sum().backward()
     assert model.lm_head.weight.grad is None
     assert model.model.embed_tokens.weight.grad.any()
 

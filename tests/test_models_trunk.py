@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from families import FAMILIES
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
@@ -22,7 +23,6 @@ from mingce.models import kernels
 from mingce.models.layer import _LONG
 from mingce.models.layout import laid_out
 from mingce.models.trunk import fits, hidden_states
-from tests.families import FAMILIES
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 4},
@@ -189,7 +189,8 @@ def test_what_changes_the_pass_is_left_to_transformers() -> None:
     assert not fits(build("llama", mlp_bias=True))
     assert not fits(build("llama", attention_dropout=0.1))
     assert not fits(build("llama", hidden_act="gelu"))
-    assert not fits(get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"])).base_model.model)
+    adapted: Any = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"]))
+    assert not fits(adapted.base_model.model)
     checkpointed = build("llama")
     checkpointed.gradient_checkpointing_enable()
     assert not fits(checkpointed)

@@ -57,7 +57,7 @@ def test_a_new_head_says_nothing_and_learns() -> None:
         loss = (values - wanted).square().sum() / mask.sum()
         losses.append(float(loss.detach()))
         optimizer.zero_grad()
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         optimizer.step()
     assert losses[0] == pytest.approx(1)
     assert losses[-1] < 0.1
@@ -72,7 +72,7 @@ def test_gradients_do_not_come_from_behind_the_mask() -> None:
     for ids in (tokens, other):
         model.zero_grad()
         values, final = model.values(prompts, ids, mask, PAD)
-        (values.sum() + final.sum()).backward()  # type: ignore[no-untyped-call]
+        (values.sum() + final.sum()).backward()
         found.append([weight.grad.clone() for weight in model.parameters() if weight.grad is not None])
     for one, two in zip(*found, strict=True):
         torch.testing.assert_close(one, two, atol=1e-5, rtol=1e-5)
@@ -84,7 +84,7 @@ def test_responses_without_tokens() -> None:
     for final in (True, False):
         values, _ = model.values(prompts, tokens, mask, PAD, final=final)
         assert not values.any()
-        values.sum().backward()  # type: ignore[no-untyped-call]
+        values.sum().backward()
 
 
 def test_no_rows() -> None:

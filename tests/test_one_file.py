@@ -25,7 +25,7 @@ from mingce.ledger import Ledger
 from mingce.roles.actor import row_seed
 
 FILE = Path(__file__).parent.parent / "examples" / "ppo_one_file.py"
-CLOSE = {"rtol": 1e-5, "atol": 1e-5}
+CLOSE: dict[str, Any] = {"rtol": 1e-5, "atol": 1e-5}
 
 
 def loaded() -> ModuleType:
@@ -134,7 +134,7 @@ def same_step(pair: Pair, step: int) -> None:
         "rewards": rewards, "advantages": advantages, "returns": returns, "whitened_advantages": rollouts.advantages,
     }  # fmt: skip
     for name, column in ours.items():
-        torch.testing.assert_close(column, ledger[name], **CLOSE, msg=lambda said, name=name: f"{name}: {said}")
+        torch.testing.assert_close(column, ledger[name], **CLOSE, msg=f"{name}: {{}}".format)
     torch.testing.assert_close(rollouts.returns, ledger["returns"], **CLOSE)
     torch.testing.assert_close(one.whiten(advantages, mask), masked_whiten(advantages, mask.bool()), **CLOSE)
 

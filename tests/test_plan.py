@@ -10,6 +10,8 @@ from io import StringIO
 from pathlib import Path
 from typing import Any
 
+import plan_memory
+import plan_traffic
 import pytest
 import torch
 from families import FAMILIES, each_family
@@ -45,9 +47,6 @@ from mingce.plan.units import parse_bytes, parse_rate
 from mingce.specs import ESTIMATORS, Estimator
 
 ROOT = Path(__file__).parents[1]
-sys.path.insert(0, str(ROOT / "bench"))
-import plan_memory  # noqa: E402
-import plan_traffic  # noqa: E402
 
 VARIANTS: dict[str, dict[str, Any]] = {
     "llama": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 16},
@@ -287,7 +286,8 @@ def small(family: str) -> PretrainedConfig:
     if family == "gpt2":
         return GPT2Config(vocab_size=512, n_embd=64, n_layer=3, n_head=4, n_positions=128)
     more = {"num_key_value_heads": 2} if family in ("llama", "qwen2", "qwen3") else {}
-    return type(FAMILIES[family])(**SMALL, **more, **({"head_dim": 16} if family == "qwen3" else {}))
+    more |= {"head_dim": 16} if family == "qwen3" else {}
+    return type(FAMILIES[family])(**(SMALL | more))
 
 
 NEW_TORCH = Version(torch.__version__) >= Version("2.13")

@@ -52,7 +52,7 @@ def rays() -> set[int]:
 def nothing_is_left() -> Iterator[None]:
     shared = set(os.listdir("/dev/shm"))
     yield
-    until = time.monotonic() + 15
+    until = time.monotonic() + 60
     while (left := rays()) and time.monotonic() < until:
         time.sleep(0.2)
     assert not left, f"processes {left} are left"
@@ -103,10 +103,11 @@ def test_two_nodes_form_the_cluster_and_give_the_numbers_of_one(two_nodes: str, 
     assert mingce("train", *SETTINGS, f"root={tmp_path / 'one'}").returncode == 0
     same_files(*(Run.open(tmp_path / name / "run", readonly=True) for name in ("one", "two")))
 
+    begun = time.monotonic()
     busy = mingce("train", *SETTINGS, "ray.ranks=3", f"root={tmp_path}", f"ray.address={two_nodes}", **TOKEN)
     assert busy.returncode == 2
     assert "has 2 CPUs and 3 ranks of 1 need 3" in busy.stderr
-    begun = time.monotonic()
+    usual, begun = time.monotonic() - begun, time.monotonic()
     wrong = mingce(
         "train",
         *SETTINGS,
@@ -117,7 +118,7 @@ def test_two_nodes_form_the_cluster_and_give_the_numbers_of_one(two_nodes: str, 
     )
     assert wrong.returncode == 2, wrong.stderr
     assert "token" in wrong.stderr
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 30 + 2 * usual
 
 
 def test_a_cluster_that_is_not_there_is_one_sentence(tmp_path: Path) -> None:
@@ -138,7 +139,7 @@ def test_a_port_that_is_not_ray_s_is_one_sentence(tmp_path: Path) -> None:
     done = mingce("train", *SETTINGS, f"root={tmp_path}", f"ray.address=127.0.0.1:{server.server_port}")
     server.shutdown()
     assert done.returncode == 2, done.stderr
-    assert time.monotonic() - begun < 60
+    assert time.monotonic() - begun < 150
 
 
 @pytest.mark.parametrize("times", [1, 2])
@@ -153,7 +154,7 @@ def test_ctrl_c_stops_in_good_order_and_leaves_nothing(tmp_path: Path, times: in
     for _ in range(times):
         os.killpg(running.pid, signal.SIGINT)  # as a terminal does: to every process of the group
         time.sleep(0.3)
-    said, _ = running.communicate(timeout=120)
+    said, _ = running.communicate(timeout=300)
     if times == 1:
         assert running.returncode == 0, said
         run = Run.open(tmp_path / "run", readonly=True)
@@ -225,7 +226,7 @@ def test_a_killed_driver_takes_its_whole_cluster_along(tmp_path: Path) -> None:
     assert any("ray::Dashb" in name for name in below.values()), below
     running.kill()
     running.communicate()
-    assert left_of(below, 15.0) == {}
+    assert left_of(below, 60.0) == {}
 
 
 @pytest.mark.parametrize("victim", ["ray::Dashb", "raylet"])
@@ -233,11 +234,11 @@ def test_a_cluster_that_dies_under_its_driver_is_one_sentence(tmp_path: Path, vi
     running = begun(tmp_path, "keep.checkpoint_every=1")
     below = descendants(running.pid)
     os.kill(next(pid for pid, name in below.items() if victim in name), signal.SIGKILL)
-    _, said = running.communicate(timeout=120)
+    _, said = running.communicate(timeout=300)
     assert running.returncode in (1, 2), said
     assert "the Ray cluster of this run ended under it" in said
     assert "Traceback" not in said
-    assert left_of(below, 15.0) == {}
+    assert left_of(below, 60.0) == {}
     steps = Run.open(tmp_path / "run", readonly=True).checkpoint_steps()[-1] + 1
     done = mingce("resume", str(tmp_path / "run"), f"steps={steps}")
     assert done.returncode == 0, done.stderr

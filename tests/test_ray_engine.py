@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import importlib
 import ipaddress
 import os
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -122,9 +124,8 @@ def test_a_checkpoint_of_any_number_of_ranks_opens_with_any_other(
 
 
 def test_nothing_listens_beyond_loopback_and_tokens_are_asked_for(far: far_away.RayRoles) -> None:
-    from ray._raylet import AuthenticationMode, get_authentication_mode
-
-    assert get_authentication_mode() == AuthenticationMode.TOKEN
+    raylet: Any = importlib.import_module("ray._raylet")  # compiled, and its declarations leave these out
+    assert raylet.get_authentication_mode() == raylet.AuthenticationMode.TOKEN
     listening = {address for process in descendants(os.getpid()) for address in listens_on(process)}
     assert listening, "Ray listens somewhere"
     assert all(address.is_loopback for address in listening), listening
@@ -226,5 +227,6 @@ def test_layers_are_sharded_one_by_one() -> None:
     from mingce.engine.sharding import decoder_layers
 
     actor = local.build_actor(read_config(None, list(SETTINGS)))
-    layers = actor.model.config.num_hidden_layers
+    model: Any = actor.model
+    layers = model.config.num_hidden_layers
     assert len(decoder_layers(actor.model)) == len(decoder_layers(ValueModel.from_causal_lm(actor.model))) == layers

@@ -31,7 +31,7 @@ def test_all_ranks_make_the_same_number_of_passes_and_together_compute_every_row
     whole = ledger_of(lengths)
     found, passes = torch.zeros(whole.mask.shape, dtype=torch.long), []
     for rank in range(ranks):
-        made = []
+        made: list[int] = []
 
         def compute(micro: Ledger, made: list[int] = made) -> dict[str, torch.Tensor]:
             made.append(int(micro.loss_mask.sum()))

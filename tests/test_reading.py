@@ -135,7 +135,7 @@ def test_a_bomb_is_a_sentence_wherever_yaml_is_read(tmp_path: Path, name: str) -
     (tmp_path / "x.jsonl").write_text('{"prompt": "a", "response": "b", "reward": 1}\n')
     command = ["bomb.yaml" if word == "BOMB" else word for word in BOMBED[name]]
     ran = subprocess.run(
-        [sys.executable, "-m", "mingce.cli", *command], cwd=tmp_path, capture_output=True, text=True, timeout=60
+        [sys.executable, "-m", "mingce.cli", *command], cwd=tmp_path, capture_output=True, text=True, timeout=300
     )
     assert ran.returncode == 2, ran.stderr
     assert "Traceback" not in ran.stderr

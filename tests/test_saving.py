@@ -33,7 +33,7 @@ def test_what_is_written_is_the_state_of_its_step(run: Run, monkeypatch: pytest.
     usual = Draft.write
 
     def slow(self: Draft) -> Path:
-        assert go_on.wait(20)
+        assert go_on.wait(300)
         return usual(self)
 
     monkeypatch.setattr(Draft, "write", slow)

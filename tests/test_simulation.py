@@ -24,7 +24,7 @@ from mingce.explain.simulation import (
     world_of,
 )
 
-THREE = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}
+THREE: dict[str, list[float]] = {"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}
 
 
 def _examples() -> list[Rollout]:
@@ -117,11 +117,12 @@ def test_it_is_the_same_every_time_and_another_with_another_seed() -> None:
 def test_one_token_has_nothing_to_sample() -> None:
     simulation = simulated(typed({"rewards": [0.5], "values": [0.3]}))
     for row in simulation.rows:
-        assert (row.mean, row.bias, row.variance) == (pytest.approx(0.2), 0.0, 0.0)
+        assert (row.bias, row.variance) == (0.0, 0.0)
+        assert row.mean == pytest.approx(0.2)
 
 
 def test_holes_are_stepped_over_and_long_rollouts_keep_their_end() -> None:
-    holed = typed({"rewards": [0, 9, 0, 1], "values": [0.3, 9, 0.4, 0.6], "response_mask": [1, 0, 1, 1]})
+    holed = typed({"rewards": [0.0, 9, 0, 1], "values": [0.3, 9, 0.4, 0.6], "response_mask": [1.0, 0, 1, 1]})
     assert world_of(holed) == world_of(typed(THREE))
     length = 3 * LONGEST
     long = typed({"rewards": [0.0] * (length - 1) + [1.0], "values": [t / length for t in range(length)]})

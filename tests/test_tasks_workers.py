@@ -219,7 +219,7 @@ score_all(FunctionScorer({str(reward.path)!r}), [Example("e", "", "", "")], ["pi
     assert eventually(lambda: not running(pid))
 
 
-def eventually(look: Any, seconds: float = 60.0) -> Any:
+def eventually(look: Any, seconds: float = 300.0) -> Any:
     until = time.monotonic() + seconds
     while not (found := look()) and time.monotonic() < until:
         time.sleep(0.05)

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from npz import save_npz
 from rich.live import Live
 from rich.markup import escape
 from rich.table import Table
@@ -85,7 +86,7 @@ def test_nothing_gets_through_a_console(monkeypatch: pytest.MonkeyPatch) -> None
 def test_odd_names_in_a_terminal(words: tuple[str, ...], tmp_path: Path) -> None:
     columns = {"rewards": [[0.0, 1.0]], "values": [[0.1, 0.2]], "advantages": [[0.5, 9.8]], "returns": [[1.0, 1.0]]}
     with open(tmp_path / f"{EVIL}.npz", "wb") as file:
-        np.savez(file, **{name: np.array(rows) for name, rows in columns.items()})
+        save_npz(file, {name: np.array(rows) for name, rows in columns.items()})
     (tmp_path / f"{EVIL}.md").write_text(f"{EVIL}: 0.5 + 0.5 = 2\n", encoding="utf-8")
     (tmp_path / f"{EVIL}.yaml").write_text("nope: 2\n", encoding="utf-8")
     said = in_terminal(tmp_path, *words)

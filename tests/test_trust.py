@@ -130,7 +130,7 @@ def test_in_a_terminal_one_is_asked_and_sees_the_file(stranger: Path, answer: st
     said = b""
     while b"[y/N]" not in said:
         said += os.read(ours, 4096)
-    assert child.wait(60) == code
+    assert child.wait(300) == code
     os.close(ours)
     assert b"sha256" in said
     assert b"def compute_score" in said

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -22,16 +19,11 @@ BATCHES = 500
 
 
 @pytest.fixture(scope="module")
-def verl() -> Iterator[Any]:
+def verl() -> Any:
     """verl's core_algos, without the GPU stack that the package asks for."""
-    bench = str(Path(__file__).parent.parent / "bench")
-    sys.path.insert(0, bench)
-    try:
-        from audit_peers import verl as load
+    from audit_peers import verl as load
 
-        yield load()
-    finally:
-        sys.path.remove(bench)
+    return load()
 
 
 def batch(seed: int) -> dict[str, Any]:
@@ -41,7 +33,10 @@ def batch(seed: int) -> dict[str, Any]:
     lengths = torch.randint(1, width + 1, (rows, 1), generator=draw)
     mask = (torch.arange(width) < lengths) & (torch.rand(rows, width, generator=draw) < 0.9)
     mask[:, 0] = True
-    normal = lambda: torch.randn(rows, width, generator=draw, dtype=torch.float64)  # noqa: E731
+
+    def normal() -> Tensor:
+        return torch.randn(rows, width, generator=draw, dtype=torch.float64)
+
     old = -normal().abs()
     return {
         "mask": mask,

@@ -492,7 +492,7 @@ def test_clients_that_go_away_or_dawdle_hold_nobody_up(tmp_path: Path) -> None:
             idle.append(connection)  # reads nothing
         for connection in idle[:30]:
             connection.close()
-        began = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
+        began = http.client.HTTPConnection("127.0.0.1", client.port, timeout=120)
         began.connect()
         began.sock.sendall(b"GET /api/ru")  # never goes on
         assert client.get("/api/runs/odd").status == 200

@@ -32,8 +32,9 @@ from mingce.view.api import Api
 from mingce.view.library import Library
 from mingce.view.step_index import Query
 
+expect.set_options(timeout=60_000)  # a busy machine draws slowly
 pytestmark = pytest.mark.xdist_group("page")  # one worker, so that there is one run and one server
-MINGCE = Path(sys.executable).with_name("mingce")
+MINGCE = str(Path(sys.executable).with_name("mingce"))
 FLAGS = ["--no-sandbox", "--disable-gpu", "--disable-background-networking", "--disable-component-update"]
 HTML = "<script>window.broken = 1</script><img src=x onerror='window.broken = 1'>"
 TRAINED, PLANTED, LONG = 2, 3, 4  # steps: the last trained one, one with HTML and a wrong number, one of 2,000 tokens
@@ -68,7 +69,7 @@ def repeated(ledger: Ledger, width: int) -> Ledger:
 
 @pytest.fixture(scope="module")
 def address(runs: Path) -> Iterator[str]:
-    command = [MINGCE, "view", runs, "--no-browser", "--lang", "en"]
+    command = [MINGCE, "view", str(runs), "--no-browser", "--lang", "en"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         assert server.stdout is not None
         found = re.search(r"http://\S+/", server.stdout.readline())
@@ -110,7 +111,7 @@ class Tab:
 
 def watched(browser: Browser, base: str, lang: str = "en") -> Tab:
     page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(10_000)
+    page.set_default_timeout(60_000)
     page.add_init_script(f"try {{ localStorage.lang ??= '{lang}' }} catch {{}}")
     tab = Tab(page, base)
     page.on("console", lambda message: tab.complaints.append(message.text) if message.type == "error" else None)
@@ -185,7 +186,7 @@ def test_every_page_fits_a_narrow_screen(tab: Tab) -> None:
     tab.page.set_viewport_size({"width": 360, "height": 740})
     for hash_ in PAGES:
         page, width = tab.open(hash_), 0
-        for _ in range(50):  # until the page has settled; its content policy forbids a waiting script
+        for _ in range(600):  # until the page has settled; its content policy forbids a waiting script
             page.wait_for_timeout(100)
             width = page.evaluate("document.documentElement.scrollWidth")
             if width <= 360:
@@ -349,7 +350,10 @@ COMPUTE = """([batch, settings]) => {
 def random_batch(draw: random.Random, rows: int) -> dict[str, Any]:
     """Rows of different lengths with holes, sparse or dense scores, cut or ended."""
     width = draw.randint(1, 24)
-    number = lambda scale: [[draw.gauss(0, scale) for _ in range(width)] for _ in range(rows)]  # noqa: E731
+
+    def number(scale: float) -> list[list[float]]:
+        return [[draw.gauss(0, scale) for _ in range(width)] for _ in range(rows)]
+
     lengths = [draw.randint(0 if b else 1, width) for b in range(rows)]
     mask = [[int(t < lengths[b] and draw.random() < 0.85) for t in range(width)] for b in range(rows)]
     return {
@@ -374,7 +378,7 @@ def test_the_pages_arithmetic_is_pythons_on_200_rollouts(tab: Tab) -> None:
     page, draw, rows = tab.open("#/playground"), random.Random(5), 4
     for _ in range(200 // rows):
         batch = random_batch(draw, rows) | {"losses": list(ours(POLICY_LOSSES))}
-        settings = {
+        settings: dict[str, Any] = {
             "gamma": draw.choice((0.0, 0.9, 1.0)), "lam": draw.choice((0.0, 0.5, 0.95, 1.0)), "n": draw.randint(1, 8),
             "k": draw.randint(1, 4), "beta": draw.choice((0.0, 0.01, 0.5)), "clamp": draw.choice((None, 0.5)),
             "kl": draw.choice((*KL_NAMES[:-1], "k3+")), "clip_low": 0.2, "clip_high": 0.3,
@@ -535,8 +539,8 @@ def test_the_first_language_is_the_servers_until_the_reader_chooses(browser: Bro
 
 def test_export_opens_from_disk_without_a_network(browser: Browser, runs: Path, tmp_path: Path) -> None:
     out = tmp_path / "report.html"
-    command = [MINGCE, "view", runs / "demo", "--export", out, "--steps", str(TRAINED), "--rollouts", "4", "--audit"]
-    subprocess.run(command, check=True, capture_output=True)
+    command = [MINGCE, "view", str(runs / "demo"), "--export", str(out), "--steps", str(TRAINED), "--rollouts", "4"]
+    subprocess.run([*command, "--audit"], check=True, capture_output=True)
     tab = watched(browser, out.as_uri())
     tab.page.context.set_offline(True)
     page = tab.open("")

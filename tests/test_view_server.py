@@ -25,7 +25,8 @@ from rich.console import Console
 
 import mingce
 from mingce.base.errors import MingceError, RunError, SettingError
-from mingce.explain.account import account, shown, token_values
+from mingce.base.numbers import number as shown
+from mingce.explain.account import account, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, sections
 from mingce.record.run import Run
 from mingce.record.store import LedgerStore
@@ -77,7 +78,7 @@ class Client:
         self.port = port
 
     def get(self, path: str, host: str | None = None, method: str = "GET", **headers: str) -> Answer:
-        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=120)
         try:
             connection.putrequest(method, path, skip_host=True)
             connection.putheader("Host", f"127.0.0.1:{self.port}" if host is None else host)
@@ -508,7 +509,7 @@ def test_events_tell_of_new_steps(runs: Path, tmp_path: Path) -> None:
     run = tmp_path / "live"
     shutil.copytree(runs / "plain", run)
     with Run.open(run) as writer, served(Api(Library([run]))) as client:
-        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=20)
+        connection = http.client.HTTPConnection("127.0.0.1", client.port, timeout=120)
         connection.request("GET", "/api/runs/live/events")
         answer = connection.getresponse()
         assert answer.headers["content-type"].startswith("text/event-stream")
@@ -649,8 +650,8 @@ def test_pieces_of_one_character_share_a_glyph(tmp_path: Path) -> None:
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     tokenizer = Tokenizer(models.BPE(vocab={letter: i for i, letter in enumerate(letters)}, merges=[]))
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)  # type: ignore[assignment]
-    tokenizer.decoder = decoders.ByteLevel()  # type: ignore[assignment]
+    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
+    tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_special_tokens(["<eos>"])
     file = tmp_path / "tokenizer.json"
     tokenizer.save(str(file))
@@ -708,15 +709,17 @@ def test_the_command_serves_and_stops(runs: Path) -> None:
         assert server.stdout
         found = re.search(r"http://127\.0\.0\.1:(\d+)/", server.stdout.readline())
         assert found
-        for _ in range(100):
+        for _ in range(1000):
             try:
                 assert Client(int(found[1])).get("/api/runs").status == 200
                 break
             except ConnectionError:
                 time.sleep(0.05)
+        else:
+            pytest.fail("nobody answers at the address")
     finally:
         server.terminate()
-    assert server.wait(20) in (0, -15)
+    assert server.wait(120) in (0, -15)
     missing = subprocess.run([*command[:4], str(runs / "nobody")], capture_output=True, text=True)
     assert missing.returncode == 2
     assert "there is nothing at" in missing.stderr

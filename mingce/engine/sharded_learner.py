@@ -61,7 +61,7 @@ class ShardedLearner(Learner):
             passes += 1
             self._expect(last=passes == last)
             term, used = loss(micro, totals)
-            term.backward()  # type: ignore[no-untyped-call]
+            term.backward()
             return used
 
         used = share.by_micro_batch(micro_batch_tokens, part, packed)

@@ -56,7 +56,7 @@ class CachedDecoder:
         return logits
 
 
-class RoomyLayer(DynamicLayer):  # type: ignore[no-untyped-call]
+class RoomyLayer(DynamicLayer):
     """One layer's keys and values `[B, heads, length, width]`, as views of buffers with room behind them.
 
     transformers' own layer makes a new tensor of the whole past for every token; this one writes the token where it

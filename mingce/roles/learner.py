@@ -87,7 +87,7 @@ class Learner:
 
         def part(micro: Ledger) -> dict[str, Tensor]:
             term, used = loss(micro, totals)
-            term.backward()  # type: ignore[no-untyped-call]
+            term.backward()
             return used
 
         return minibatch.by_micro_batch(micro_batch_tokens, part, packed)
