@@ -15,6 +15,7 @@ from mingce.config import Config, as_values, read_config
 from mingce.credit import assign_credit, whitens
 from mingce.engine.local import Roles, build_roles
 from mingce.ledger import Ledger
+from mingce.models.micro_batches import batcher
 from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.specs import ESTIMATORS
@@ -180,7 +181,7 @@ def test_the_gradient_does_not_depend_on_micro_batches() -> None:
         ledger = filled(config, roles)
         assert roles.critic is not None
         for role in (roles.actor, roles.critic):
-            role.learner._gradient(ledger, role.loss, tokens, packed, None)
+            role.learner._gradient(ledger, role.loss, batcher(tokens, packed=packed), None)
         parameters = [*roles.actor.learner.parameters, *roles.critic.learner.parameters]
         gradients.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
     for other in gradients[1:]:

@@ -19,10 +19,11 @@ from mingce.algorithms.losses import (
 from mingce.algorithms.masking import masked_mean
 from mingce.base.errors import SettingError
 from mingce.config import Config
-from mingce.ledger import Ledger
+from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
 from mingce.models.lora import base_causal_lm
+from mingce.models.micro_batches import batcher
 from mingce.models.prompts import default_stop_ids, render_prompt
 from mingce.models.sampling import Generation, Sampling, generate
 from mingce.roles.learner import Learner
@@ -125,7 +126,10 @@ class Actor:
             log_probs, entropy = self._forward(micro)
             return {"old_log_probs": log_probs, "entropy": entropy}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))
+        return ledger.by_micro_batch(self._batcher(), part)
+
+    def _batcher(self) -> Batcher:
+        return log_probs_batcher(self.model, self.config.micro_batch_tokens)
 
     def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
         return response_log_probs(
@@ -160,7 +164,7 @@ class Actor:
         implementation = model.config._attn_implementation
         model.set_attn_implementation("eager")  # the fast kernels do not say what they attended to
         try:
-            return ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+            return ledger.by_micro_batch(batcher(self.config.micro_batch_tokens, packed=False), part)
         finally:
             model.set_attn_implementation(implementation)
 
@@ -177,8 +181,7 @@ class Actor:
             step=step,
             seed=row_seed(self.config.seed, step, -1),
             minibatch_rollouts=self.config.minibatch_rollouts,
-            micro_batch_tokens=self.config.micro_batch_tokens,
-            packed=computes_no_padding(self.model),
+            batcher=self._batcher(),
             loss_scale_factor=self.config.sampling.max_new_tokens,
             enough=None if actor.stop_kl is None else self._moved_enough,
             on_progress=on_progress,
@@ -217,7 +220,7 @@ class Actor:
         def part(micro: Ledger) -> dict[str, Tensor]:
             return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))["ratio"]
+        return ledger.by_micro_batch(self._batcher(), part)["ratio"]
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)

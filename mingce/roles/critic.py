@@ -10,7 +10,6 @@ from torch import Tensor
 from mingce.algorithms.losses import BatchTotals, compute_value_loss
 from mingce.config import Config
 from mingce.ledger import Ledger
-from mingce.models.trunk import packs
 from mingce.models.value_head import ValueModel
 from mingce.roles.actor import row_seed
 from mingce.roles.learner import Learner
@@ -31,7 +30,7 @@ class Critic:
             values, after = self._forward(micro, final=True)
             return {"values": values, "bootstrap_value": after}
 
-        columns = ledger.by_micro_batch(self.config.micro_batch_tokens, part, packs(self.model.backbone))
+        columns = ledger.by_micro_batch(self.model.batcher(self.config.micro_batch_tokens), part)
         ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
         return columns
 
@@ -49,8 +48,7 @@ class Critic:
             step=step,
             seed=row_seed(self.config.seed, step, -2),
             minibatch_rollouts=self.config.critic.minibatch_rollouts,
-            micro_batch_tokens=self.config.micro_batch_tokens,
-            packed=packs(self.model.backbone),
+            batcher=self.model.batcher(self.config.micro_batch_tokens),
             on_progress=on_progress,
         )
         ledger.fill(columns)

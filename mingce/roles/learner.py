@@ -17,7 +17,7 @@ from mingce.algorithms.losses import BatchTotals, batch_totals
 from mingce.base.errors import ModelError, RunError
 from mingce.base.lang import display_lang, say
 from mingce.config import LearnerConfig
-from mingce.ledger import Ledger
+from mingce.ledger import Batcher, Ledger
 from mingce.record.checkpoints import ShardWriter
 from mingce.roles.optimizer_state import flatten_optimizer, restore_optimizer
 
@@ -48,15 +48,14 @@ class Learner:
         step: int,
         seed: int,
         minibatch_rollouts: int,
-        micro_batch_tokens: int,
-        packed: bool = False,
+        batcher: Batcher,
         loss_scale_factor: int | None = None,
         enough: Callable[[Ledger, Mapping[str, Tensor]], bool] | None = None,
         on_progress: Callable[[int, int], None] = lambda done, total: None,
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Passes over the ledger; returns the columns as the loss last used them, and grad_norm, lr and updates.
 
-        `packed`: the model computes no padding. `enough(minibatch, columns)` ends the step's updates early. Rows that
+        `enough(minibatch, columns)` ends the step's updates early. Rows that
         no update reached keep 0 in the columns.
         """
         generator = torch.Generator().manual_seed(seed)
@@ -69,7 +68,7 @@ class Learner:
             for rows in parts:
                 on_progress(len(norms), len(parts) * self.config.epochs)
                 minibatch = ledger.select(rows)
-                used = self._gradient(minibatch, loss, micro_batch_tokens, packed, loss_scale_factor)
+                used = self._gradient(minibatch, loss, batcher, loss_scale_factor)
                 for name, values in used.items():
                     columns.setdefault(name, values.new_zeros(ledger.mask.shape))[rows] = values
                 if enough is not None and enough(minibatch, used):
@@ -79,7 +78,7 @@ class Learner:
         return columns, self._report(norms, step)
 
     def _gradient(
-        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, packed: bool, loss_scale_factor: int | None
+        self, minibatch: Ledger, loss: PartLoss, batcher: Batcher, loss_scale_factor: int | None
     ) -> dict[str, Tensor]:
         """Accumulates the minibatch's gradient; returns its columns."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -90,7 +89,7 @@ class Learner:
             term.backward()  # type: ignore[no-untyped-call]
             return used
 
-        return minibatch.by_micro_batch(micro_batch_tokens, part, packed)
+        return minibatch.by_micro_batch(batcher, part)
 
     def _apply(self) -> float:
         """One optimizer step with the gradient at hand; returns its norm before clipping."""

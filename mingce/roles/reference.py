@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
 from mingce.models.lora import reference_mode
 
 
@@ -37,4 +37,4 @@ class Reference:
             return {"ref_log_probs": log_probs}
 
         with reference_mode(self.model) if self.shares_weights else nullcontext():
-            return ledger.by_micro_batch(self.micro_batch_tokens, part, computes_no_padding(self.model))
+            return ledger.by_micro_batch(log_probs_batcher(self.model, self.micro_batch_tokens), part)
