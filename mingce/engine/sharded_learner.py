@@ -18,12 +18,12 @@ from mingce.config import LearnerConfig
 from mingce.engine.sharding import read_shards, sharded_parts, write_shards
 from mingce.engine.shares import Place, Share
 from mingce.ledger import Batcher, Ledger
-from mingce.roles.learner import Learner, PartLoss
+from mingce.roles.learner import LocalLearner, PartLoss
 
 Enough = Callable[[Ledger, Mapping[str, Tensor]], bool]
 
 
-class ShardedLearner(Learner):
+class ShardedLearner(LocalLearner):
     """Owns the optimizer of this rank's shards. `learn` is called on every rank with the same ledger."""
 
     def __init__(self, model: nn.Module, config: LearnerConfig, steps: int, place: Place, reshard: bool):
@@ -84,7 +84,7 @@ class ShardedLearner(Learner):
 
     def write(self, directory: Path) -> None:
         """This rank's part of a checkpoint. All ranks together."""
-        write_shards(directory, cast(Mapping[str, Tensor], self.tensors()))
+        write_shards(directory, self.tensors())
 
     def read(self, paths: Sequence[Path], state: Mapping[str, Any]) -> None:
         """From the files of a checkpoint of any number of ranks. All ranks together."""

@@ -8,9 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from mingce.base.errors import ModelError
 from mingce.models import cpu
@@ -36,6 +38,11 @@ class Generation:
     """Of the distribution drawn from (temperature, truncation, renormalised); 0 on padding."""
     finish_reasons: list[str]
     """`stop`: ended with a stop id; `length`: cut at max_new_tokens or at the end of the model's window."""
+
+    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """The responses as text, without special tokens."""
+        rows = zip(self.token_ids.tolist(), self.attention_mask.sum(1).tolist(), strict=True)
+        return [cast(str, tokenizer.decode(ids[:length], skip_special_tokens=True)) for ids, length in rows]
 
 
 class _Record:
