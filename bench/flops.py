@@ -12,7 +12,8 @@ import torch
 
 from mingce.ledger import Ledger
 from mingce.models.batching import joined_rows
-from mingce.models.layout import laid_out
+from mingce.models.cpu.layout import layout_of
+from mingce.models.micro_batches import packed_batches
 
 
 def forward_flops(model: Any, ledger: Ledger, micro_batch_tokens: int) -> float:
@@ -22,13 +23,13 @@ def forward_flops(model: Any, ledger: Ledger, micro_batch_tokens: int) -> float:
     reads = sum(one.weight.numel() for one in (attention.q_proj, attention.k_proj, attention.v_proj))
     rest = sum(one.weight.numel() for one in (attention.o_proj, mlp.gate_proj, mlp.up_proj, mlp.down_proj))
     products = 0
-    for indices in ledger.micro_batches(micro_batch_tokens, packed=True):
+    for indices in packed_batches(ledger, micro_batch_tokens):
         part = ledger.select(indices).trim()
         mask, prompts = part["attention_mask"], part.row("prompt_ids")
         ids = joined_rows(prompts, part["token_ids"], mask, 0).input_ids
         starts = torch.tensor([len(prompt) for prompt in prompts])
         lengths, column = starts + mask.sum(1) - 1, torch.arange(ids.shape[1])
-        layout, present = laid_out(ids, lengths), column < lengths[:, None]
+        layout, present = layout_of(ids, lengths), column < lengths[:, None]
         states, kinds = int(layout.first.sum()), len(torch.unique(ids[present]))
         asked = len(torch.unique(torch.from_numpy(layout.states)[(column >= starts[:, None] - 1)[present]]))
         whole = states * (len(layers) - 1)

@@ -20,8 +20,9 @@ from toys import PAD, llama, prompts
 from update import MICRO, PROMPT, make_ledger, ours
 
 from mingce.ledger import Ledger
-from mingce.models import bare, layer
+from mingce.models.cpu import decoder, layer
 from mingce.models.log_probs import response_log_probs
+from mingce.models.micro_batches import packed_batches
 from mingce.models.sampling import Sampling, generate
 
 LENGTHS = [(8, length) for length in (128, 256, 512, 1024, 2048)]
@@ -34,7 +35,7 @@ def step(model: Any, ledger: Ledger) -> None:
     rows, length = len(ledger), ledger.width
     generate(model, prompts(rows, PROMPT), Sampling(max_new_tokens=length), seeds=range(rows), pad_id=PAD)
     with torch.no_grad():
-        for part in (ledger.select(rows) for rows in ledger.micro_batches(MICRO, packed=True)):
+        for part in (ledger.select(rows) for rows in packed_batches(ledger, MICRO)):
             response_log_probs(model, part.row("prompt_ids"), part["token_ids"], part["attention_mask"], pad_id=PAD)
     ours(model, ledger, epochs=1)
 
@@ -45,7 +46,7 @@ class AttentionClock(ExitStack):
     def __init__(self) -> None:
         super().__init__()
         self.seconds = 0.0
-        places: list[tuple[Any, str]] = [(bare, "_attend")]
+        places: list[tuple[Any, str]] = [(decoder, "_attention")]
         places += [(kind, name) for kind in (layer._Whole, layer._ByPieces) for name in ("__init__", "backward")]
         for place, name in places:
             self.enter_context(mock.patch.object(place, name, self._timed(getattr(place, name))))

@@ -21,7 +21,8 @@ from mingce.config import Config, LearnerConfig
 from mingce.ledger import Ledger
 from mingce.models.batching import joined_rows
 from mingce.models.log_probs import response_log_probs
-from mingce.roles.learner import Learner
+from mingce.models.micro_batches import batcher
+from mingce.roles.learner import LocalLearner
 
 PROMPT, EPOCHS = 8, 4
 MICRO = Config().micro_batch_tokens
@@ -46,8 +47,8 @@ def ours(model: nn.Module, ledger: Ledger, epochs: int = EPOCHS, micro: int = MI
         )
         return compute_policy_loss(part["old_log_probs"], log_probs, part["advantages"], part.loss_mask, **totals)
 
-    Learner(model, LearnerConfig(lr=1e-6, epochs=epochs), 1).learn(
-        ledger, loss, step=1, seed=0, minibatch_rollouts=len(ledger), micro_batch_tokens=micro, packed=True
+    LocalLearner(model, LearnerConfig(lr=1e-6, epochs=epochs), 1).learn(
+        ledger, loss, step=1, seed=0, minibatch_rollouts=len(ledger), batcher=batcher(micro, packed=True)
     )
 
 

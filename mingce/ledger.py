@@ -24,6 +24,8 @@ from mingce.base.errors import ColumnError, SettingError, UnknownNameError
 from mingce.columns import ROW_COLUMNS, TOKEN_COLUMNS, Column, column
 
 Rows = dict[str, list[Any]]
+Batcher = Callable[["Ledger"], list[Tensor]]
+"""Row indices of the parts in which a model computes a ledger."""
 
 
 class Ledger:
@@ -232,44 +234,18 @@ class Ledger:
         order = torch.arange(len(self)) if generator is None else torch.randperm(len(self), generator=generator)
         return [order[start : start + rows] for start in range(0, len(self), rows)]
 
-    def micro_batches(self, max_tokens: int, packed: bool = False) -> list[Tensor]:
-        """Row indices of parts whose size is within `max_tokens`, each with its longest rows first.
+    def by_micro_batch(self, batcher: Batcher, compute: Callable[[Ledger], Mapping[str, Tensor]]) -> dict[str, Tensor]:
+        """Runs `compute` on each trimmed part and puts its columns back in this ledger's row order and width.
 
-        Size is rows × longest (prompt + response), and rows of like length go together, so little is padded. For a
-        model that computes no padding (`packed`) it is the sum of lengths, and rows whose prompts begin alike go
-        together, for it computes such beginnings once. A row that is longer than the budget gets a part of its own.
+        The batcher, which the model chooses (mingce.models.micro_batches), says which rows go together.
         """
-        if max_tokens < 1:
-            raise SettingError(f"micro_batch_tokens must be at least 1, but is {max_tokens}.")
-        prompts = self.rows.get("prompt_ids", [()] * len(self))
-        sizes = [int(n) + len(prompt) for n, prompt in zip(self.lengths.tolist(), prompts, strict=True)]
-        order = sorted(range(len(self)), key=(lambda i: prompts[i]) if packed else lambda i: -sizes[i])
-        parts: list[list[int]] = []
-        size = longest = 0
-        for i in order:
-            size += sizes[i] if packed else longest  # padded, the first row of a part sets its width
-            if not parts or size > max_tokens:
-                parts.append([])
-                size = longest = max(sizes[i], 1)
-            parts[-1].append(i)
-        return [torch.tensor(sorted(part, key=lambda i: -sizes[i])) for part in parts]
-
-    def by_micro_batch(
-        self, max_tokens: int, compute: Callable[[Ledger], Mapping[str, Tensor]], packed: bool = False
-    ) -> dict[str, Tensor]:
-        """Runs `compute` on each trimmed micro-batch and puts its columns back in this ledger's row order and width."""
         whole: dict[str, Tensor] = {}
-        for rows in self.micro_batches(max_tokens, packed):
-            part = self.select(rows).trim()
-            for name, values in compute(part).items():
+        for rows in batcher(self):
+            for name, values in compute(self.select(rows).trim()).items():
                 if name not in whole:
-                    shape = (len(self), *((self.width,) if values.dim() == 2 else ()))
-                    whole[name] = values.new_zeros(shape)
-                target = whole[name]
-                if values.dim() == 2:
-                    target[rows.to(self.device), : values.shape[1]] = values
-                else:
-                    target[rows.to(self.device)] = values
+                    whole[name] = values.new_zeros((len(self), self.width)[: values.dim()])
+                slots = (slice(values.shape[1]),) if values.dim() == 2 else ()
+                whole[name][(rows.to(self.device), *slots)] = values
         return whole
 
     @staticmethod

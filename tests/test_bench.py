@@ -9,7 +9,7 @@ from torch.utils.flop_counter import FlopCounterMode
 from toys import PAD, llama, prompts
 
 from mingce.ledger import Ledger
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
 
 
 def measured(names: str, found: float) -> Table:
@@ -47,10 +47,9 @@ def test_flops_are_those_that_torch_counts() -> None:
     model, mask = llama("1 M"), torch.arange(9) < torch.tensor([9, 2, 9, 5, 1, 7])[:, None]
     tokens = torch.randint(3, 9, mask.shape, generator=torch.Generator().manual_seed(0))
     ledger = Ledger(tokens, mask, rows={"prompt_ids": [prompts(3, 6)[i] for i in (0, 1, 0, 2, 1, 1)]})
-    assert computes_no_padding(model)  # found out by a pass of its own
     for budget in (40, 1000):
         counted = 0
-        for rows in ledger.micro_batches(budget, packed=True):
+        for rows in log_probs_batcher(model, budget)(ledger):
             part = ledger.select(rows).trim()
             with FlopCounterMode(display=False) as counter, torch.no_grad():
                 response_log_probs(model, part.row("prompt_ids"), part["token_ids"], part["attention_mask"], pad_id=PAD)

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 
 from mingce.base.errors import ColumnError, MingceError
 from mingce.ledger import Ledger
+from mingce.models.micro_batches import batcher, packed_batches, padded_batches
 
 
 def ledger_of(batch: Batch) -> Ledger:
@@ -67,16 +68,15 @@ def test_minibatches_hold_every_row_once(batch: Batch, rows: int, shuffle: bool)
 @given(batch=batches(max_rows=12), budget=st.integers(1, 400), packed=st.booleans())
 def test_micro_batches_keep_to_the_budget_and_come_back_in_order(batch: Batch, budget: int, packed: bool) -> None:
     ledger = ledger_of(batch)
-    parts = ledger.micro_batches(budget, packed)
+    split = batcher(budget, packed=packed)
+    parts = split(ledger)
     assert sorted(i for part in parts for i in part.tolist()) == list(range(len(ledger)))
     sizes = [int(n) + len(x) for n, x in zip(ledger.lengths.tolist(), ledger.rows["prompt_ids"], strict=True)]
     for part in parts:
         own = [sizes[i] for i in part.tolist()]
         assert own == sorted(own, reverse=True)
         assert (sum(own) if packed else len(own) * own[0]) <= budget or len(part) == 1
-    columns = ledger.by_micro_batch(
-        budget, lambda part: {"values": 2 * part["values"], "total": part["values"].sum(1)}, packed
-    )
+    columns = ledger.by_micro_batch(split, lambda part: {"values": 2 * part["values"], "total": part["values"].sum(1)})
     if len(ledger):
         assert torch.equal(columns["values"], 2 * ledger["values"])
         assert torch.allclose(
@@ -88,8 +88,8 @@ def test_packed_rows_of_a_prompt_go_together() -> None:
     mask = torch.arange(9) < torch.tensor([9, 1, 5, 2, 7, 3])[:, None]
     prompts = [[1, 2], [3], [1, 2], [3], [1, 5], [3]]
     ledger = Ledger(torch.ones(6, 9, dtype=torch.long), mask, rows={"prompt_ids": prompts})
-    assert [part.tolist() for part in ledger.micro_batches(28, packed=True)] == [[0, 4, 2], [5, 3, 1]]
-    assert [part.tolist() for part in ledger.micro_batches(28)] == [[0, 4], [2, 5, 3, 1]]
+    assert [part.tolist() for part in packed_batches(ledger, 28)] == [[0, 4, 2], [5, 3, 1]]
+    assert [part.tolist() for part in padded_batches(ledger, 28)] == [[0, 4], [2, 5, 3, 1]]
 
 
 def test_a_tool_token_keeps_its_id_and_has_no_account() -> None:
@@ -188,7 +188,7 @@ IDS = torch.ones(2, 3, dtype=torch.long)
         (lambda x: x.select([5]), "row 5 does not exist", None, None),
         (lambda x: x.select(torch.ones(5, dtype=torch.bool)), "a row mask must have shape [2]", None, None),
         (lambda x: x.minibatches(0), "at least one rollout", None, None),
-        (lambda x: x.micro_batches(0), "micro_batch_tokens must be at least 1", None, None),
+        (lambda x: padded_batches(x, 0), "micro_batch_tokens must be at least 1", None, None),
         (lambda x: x.widen(1), "cannot widen", None, None),
         (lambda x: Ledger.concat([]), "no ledger to concatenate", None, None),
         (lambda x: Ledger.concat([x, Ledger(IDS, IDS)]), "differ in column 'uid'", "uid", None),

@@ -10,12 +10,13 @@ import torch
 from families import FAMILIES, PAD, VOCABULARY, build, each_family, family_model, ragged_prompts
 from hypothesis import given
 from hypothesis import strategies as st
-from torch import Tensor
+from torch import Tensor, nn
 from transformers import Gemma2Config, GraniteConfig, OPTConfig
 
 from mingce.models import log_probs as module
 from mingce.models.batching import forward_inputs, joined_rows
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
+from mingce.models.micro_batches import packed_batches
 
 
 def responses(lengths: list[int], width: int) -> tuple[Tensor, Tensor]:
@@ -189,10 +190,14 @@ def test_frozen_weights_get_no_gradient() -> None:
 def test_which_models_compute_no_padding() -> None:
     from peft import LoraConfig, get_peft_model
 
-    assert computes_no_padding(family_model("llama"))
-    assert not computes_no_padding(family_model("gpt2"))
+    def packs(model: nn.Module) -> bool:
+        batcher: Any = log_probs_batcher(model, 100)
+        return batcher.func is packed_batches
+
+    assert packs(family_model("llama"))
+    assert not packs(family_model("gpt2"))
     adapted = get_peft_model(family_model("llama"), LoraConfig(target_modules=["lm_head"]))
-    assert not computes_no_padding(adapted), "its logits are those of transformers' padded pass"
+    assert not packs(adapted), "its logits are those of transformers' padded pass"
 
 
 def test_nothing_to_score() -> None:

@@ -20,10 +20,10 @@ from transformers import (
 )
 
 from mingce.base.errors import ModelError, SettingError
-from mingce.models import drawing, vocabulary
-from mingce.models.bare import BareDecoder
+from mingce.models import drawing
 from mingce.models.batching import forward_inputs
 from mingce.models.cache import CachedDecoder
+from mingce.models.cpu import Decoder, vocabulary
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Generation, Sampling, generate
 
@@ -158,7 +158,7 @@ def test_finished_rows_leave_the_batch(family: str, monkeypatch: pytest.MonkeyPa
 
         return count
 
-    decoder = BareDecoder if family == "llama" else CachedDecoder
+    decoder = Decoder if family == "llama" else CachedDecoder
     for name in ("begin", "step"):
         monkeypatch.setattr(decoder, name, counted(getattr(decoder, name)))
     drawn = generate(model, ragged_prompts(4), Sampling(24, stop_ids=(5, 6, 7)), n=8, seeds=range(32), pad_id=PAD)
@@ -269,7 +269,7 @@ def test_a_token_is_picked_where_the_cumulative_distribution_passes_the_number(s
     logits[:, 0] = 0.0
     numbers = torch.rand(400, dtype=torch.float64, generator=generator)
     numbers[:2] = torch.tensor([0.0, 1 - 2.0**-53])
-    tokens, log_probs = vocabulary.pick(logits, numbers)
+    tokens, log_probs = vocabulary.draw(logits, numbers)
     exact = logits.double().log_softmax(-1)
     torch.testing.assert_close(log_probs.double(), exact.gather(1, tokens[:, None])[:, 0], atol=2e-6, rtol=0)
     cumulative = exact.exp().cumsum(1)
@@ -282,7 +282,7 @@ def test_a_token_is_picked_where_the_cumulative_distribution_passes_the_number(s
 def test_broken_logits_are_not_picked_from_silently() -> None:
     logits = torch.zeros(4, 2000)
     logits[0, 0], logits[1, 1999], logits[2, 7] = math.nan, math.nan, math.inf
-    _, log_probs = vocabulary.pick(logits, torch.full((4,), 0.5, dtype=torch.float64))
+    _, log_probs = vocabulary.draw(logits, torch.full((4,), 0.5, dtype=torch.float64))
     assert log_probs.isfinite().tolist() == [False, False, False, True]
 
 

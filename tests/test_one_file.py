@@ -20,7 +20,7 @@ from mingce.algorithms.losses import batch_totals
 from mingce.algorithms.masking import masked_whiten
 from mingce.config import Config, read_config
 from mingce.credit import assign_credit
-from mingce.engine.local import Roles, build_roles
+from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
 from mingce.roles.actor import row_seed
 
@@ -64,7 +64,7 @@ def config(one: ModuleType) -> Config:
 class Pair:
     """The trainer's roles, and the one file's networks and optimizers beginning with the same weights."""
 
-    def __init__(self, one: ModuleType, config: Config, roles: Roles):
+    def __init__(self, one: ModuleType, config: Config, roles: LocalRoles):
         assert roles.critic is not None
         assert roles.reference is not None
         self.one, self.config, self.roles, self.their_critic = one, config, roles, roles.critic

@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from mingce.engine.shares import Place, Share, balanced
 from mingce.ledger import Ledger
+from mingce.models.micro_batches import batcher
 
 
 @given(st.lists(st.integers(1, 50), max_size=40), st.integers(1, 8))
@@ -28,7 +29,7 @@ def ledger_of(lengths: list[int]) -> Ledger:
 def test_all_ranks_make_the_same_number_of_passes_and_together_compute_every_row(
     lengths: list[int], ranks: int, max_tokens: int, packed: bool
 ) -> None:
-    whole = ledger_of(lengths)
+    whole, split = ledger_of(lengths), batcher(max_tokens, packed=packed)
     found, passes = torch.zeros(whole.mask.shape, dtype=torch.long), []
     for rank in range(ranks):
         made: list[int] = []
@@ -38,12 +39,12 @@ def test_all_ranks_make_the_same_number_of_passes_and_together_compute_every_row
             return {"double": 2 * micro["token_ids"], "row": micro["token_ids"].sum(1)}
 
         share = Share(whole, Place(rank, ranks))
-        columns = share.by_micro_batch(max_tokens, compute, packed)
+        columns = share.by_micro_batch(split, compute)
         assert len(columns["double"]) == len(columns["row"]) == len(share)
         assert sum(made) == int(share.mask.sum()), "idle passes enter no loss"
         found[share.whole_rows] += columns["double"]
         passes.append(len(made))
-    assert set(passes) == {share.passes(max_tokens, packed)}
+    assert set(passes) == {share.passes(split)}
     assert torch.equal(found, 2 * whole["token_ids"])
 
 

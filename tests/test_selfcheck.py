@@ -10,6 +10,7 @@ import torch
 
 from mingce.base.errors import ModelError
 from mingce.config import Config
+from mingce.ledger import Ledger
 from mingce.training.selfcheck import self_check
 
 
@@ -18,20 +19,8 @@ def checked(gaps: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> s
     monkeypatch.setenv("MINGCE_LANG", "en")
     old, mask = torch.full((4, 50), -1.0), torch.ones(4, 50, dtype=torch.bool)
 
-    class Columns(dict[str, Any]):
-        loss_mask = mask
-
-        def micro_batches(self, tokens: int) -> list[int]:
-            return [0]
-
-        def select(self, rows: int) -> Any:
-            return self
-
-        def trim(self) -> Any:
-            return self
-
-    ledger: Any = Columns(old_log_probs=old, rollout_log_probs=old + gaps)
-    ledger.mask = mask
+    ledger = Ledger(torch.zeros(4, 50, dtype=torch.long), mask)
+    ledger.fill({"old_log_probs": old, "rollout_log_probs": old + gaps})
     actor: Any = SimpleNamespace(dtype=dtype, ratios=lambda ledger: torch.ones(4, 50))
     return self_check(ledger, actor, Config())
 

@@ -13,8 +13,9 @@ from mingce.algorithms import reference
 from mingce.algorithms.losses import batch_totals
 from mingce.config import Config, as_values, read_config
 from mingce.credit import assign_credit, whitens
-from mingce.engine.local import Roles, build_roles
+from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
+from mingce.models.micro_batches import batcher
 from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.specs import ESTIMATORS
@@ -36,12 +37,12 @@ def trained(tmp_path: Path, *overrides: str, name: str = "run") -> Run:
     return Run.open(tmp_path / name, readonly=True)
 
 
-def small_roles(*overrides: str) -> tuple[Config, Roles]:
+def small_roles(*overrides: str) -> tuple[Config, LocalRoles]:
     config = read_config(None, [*SMALL, *overrides])
     return config, build_roles(config)
 
 
-def filled(config: Config, roles: Roles) -> Ledger:
+def filled(config: Config, roles: LocalRoles) -> Ledger:
     """One step's ledger up to its credit."""
     examples = roles.batch(1, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, 1)
@@ -180,7 +181,7 @@ def test_the_gradient_does_not_depend_on_micro_batches() -> None:
         ledger = filled(config, roles)
         assert roles.critic is not None
         for role in (roles.actor, roles.critic):
-            role.learner._gradient(ledger, role.loss, tokens, packed, None)
+            role.learner._gradient(ledger, role.loss, batcher(tokens, packed=packed), None)
         parameters = [*roles.actor.learner.parameters, *roles.critic.learner.parameters]
         gradients.append(torch.cat([p.grad.flatten() for p in parameters if p.grad is not None]))
     for other in gradients[1:]:

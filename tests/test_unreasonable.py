@@ -20,7 +20,7 @@ from mingce import cli
 from mingce.base.errors import MingceError, SettingError, UnknownNameError
 from mingce.bounds import LARGEST_SEED, MOST
 from mingce.config import as_values, config_of, read_config, settings
-from mingce.engine.local import _order
+from mingce.engine.local import epoch_order
 from mingce.roles.actor import row_seed
 
 TINY = Path(mingce.__file__).parent / "models" / "tiny"
@@ -80,7 +80,7 @@ def test_every_seed_that_is_taken_can_be_drawn_from(seed: int) -> None:
     for step in (0, 1, MOST):
         for row in (-3, 0, 10**6):
             torch.Generator().manual_seed(row_seed(seed, step, row))
-    _order(3, seed, MOST)
+    epoch_order(3, seed, MOST)
 
 
 def test_seeds_of_ordinary_size_are_what_they_were() -> None:

@@ -28,7 +28,7 @@ import numba
 from numba.core.caching import FunctionCache
 from numba.core.serialize import dumps
 
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 
 EXACT: frozenset[str] = frozenset()
 """Every operation as it is written."""
@@ -130,6 +130,4 @@ def _report_damage(path: str | Path) -> None:
     if _damage_was_reported:
         return
     _damage_was_reported = True
-    zh = f"编译缓存 {path} 已损坏，正在重新编译。"
-    en = f"The compiled code kept in {path} is damaged and is compiled anew."
-    print(say(display_lang(), zh, en), file=sys.stderr)
+    print(sentence("engine.machine_code_damaged", path=path), file=sys.stderr)

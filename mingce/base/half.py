@@ -23,7 +23,7 @@ from pathlib import Path
 
 from mingce.base.atomic import atomic_write
 from mingce.base.errors import MingceError, ModelError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.base.user_cache import cache_directory
 
 VARIABLE = "ONEDNN_MAX_CPU_ISA"
@@ -69,13 +69,10 @@ def enable(dtype: str) -> None:
     Called before the first product of the process.
     """
     if not works(dtype):
-        zh = f"这个 CPU 不能计算 {dtype}；请用 model.dtype=float32。"
-        raise ModelError(say(display_lang(), zh, f"this CPU cannot compute {dtype}; use model.dtype=float32."))
+        raise ModelError(sentence("engine.no_half", dtype=dtype))
     setting = support().setting
     if setting and not _product_survives(dtype, setting):
-        zh = f"这个 CPU 上的 {dtype} 需要在进程启动之前设置 {VARIABLE}={setting}；请设置后重新启动。"
-        en = f"{dtype} on this CPU needs {VARIABLE}={setting} before the process begins; set it and start again."
-        raise ModelError(say(display_lang(), zh, en))
+        raise ModelError(sentence("engine.half_too_late", dtype=dtype, variable=VARIABLE, setting=setting))
 
 
 def works(dtype: str) -> bool:

@@ -158,7 +158,7 @@ class Chat:
             values = None if self.critic is None else self.critic.model.values(*rows, actor.pad_id)[0][0].tolist()
         ids = drawn.token_ids[0].tolist()
         return Spoken(
-            response=actor.texts(drawn)[0],
+            response=drawn.texts(actor.tokenizer)[0],
             strings=token_strings(tokenizer, ids),
             names=[str(tokenizer.decode([token])) for token in ids],
             log_probs=log_probs[0].tolist(),

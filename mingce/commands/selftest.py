@@ -14,7 +14,7 @@ from rich.console import Console
 from mingce.algorithms import reference
 from mingce.commands.findings import Finding, one_line
 from mingce.config import as_values, read_config
-from mingce.engine.local import Roles, build_roles
+from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
 from mingce.record.run import Run
 from mingce.training.opening import open_policy
@@ -117,7 +117,7 @@ def gae_gap(ledger: Ledger, gamma: float, lam: float) -> float:
     return float((ledger["advantages"].double().cpu() - twin)[ledger.mask.cpu()].abs().max())
 
 
-def _reads_back(roles: Roles, path: Path) -> tuple[bool, int]:
+def _reads_back(roles: LocalRoles, path: Path) -> tuple[bool, int]:
     """Whether the newest checkpoint holds exactly the weights in memory, and how many tensors were compared."""
     opened = open_policy(path)
     assert roles.critic is not None

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import ClusterError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.config import RayConfig
 
 PATIENCE = 45.0
@@ -137,12 +137,7 @@ def expect_cluster(error: Exception | None = None) -> None:
 
 
 def _ended() -> str:
-    zh = "这次运行自己的 Ray 集群中途没了（raylet 进程已退出，可能是被杀或内存不足）；用 mingce resume 从上一个存档继续"
-    en = (
-        "the Ray cluster of this run ended under it (its raylet is gone: killed, or out of memory); go on from the "
-        "last checkpoint with mingce resume"
-    )
-    return say(display_lang(), zh, en)
+    return sentence("engine.cluster_ended")
 
 
 def _raylet() -> subprocess.Popen[bytes] | None:

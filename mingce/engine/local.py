@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 
 import torch
@@ -12,20 +13,20 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.algorithms.own import load_own
 from mingce.base.errors import DataError, RankFault
-from mingce.base.lang import display_lang, say
 from mingce.base.memory import keep_freed_memory
+from mingce.base.texts import sentence
 from mingce.config import Config, check_specs
 from mingce.models.loading import check_vocabulary, load_causal_lm, load_tokenizer
 from mingce.models.lora import LoraSettings
 from mingce.models.prompts import render_prompt
 from mingce.models.value_head import ValueModel
-from mingce.roles.actor import Actor
-from mingce.roles.critic import Critic
-from mingce.roles.reference import Reference
+from mingce.roles.actor import Actor, LocalActor
+from mingce.roles.critic import Critic, LocalCritic
+from mingce.roles.learner import Learner
+from mingce.roles.reference import LocalReference, Reference
 from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Task
-from mingce.tasks.combined import BatchScorer
 from mingce.tasks.data import filter_prompts
 from mingce.tasks.registry import load_task
 from mingce.tasks.rows import READERS
@@ -33,7 +34,7 @@ from mingce.tasks.rows import READERS
 
 @dataclass(frozen=True)
 class Roles:
-    """The four, the task they work on, and its prompts."""
+    """The roles of a run, the task they work on, and its prompts; wherever the models are."""
 
     actor: Actor
     critic: Critic | None
@@ -49,7 +50,12 @@ class Roles:
         """The prompts of a step (from 1): every epoch goes through all in an order of its own."""
         count = len(self.train)
         start = (step - 1) * prompts
-        return [self.train[_order(count, seed, i // count)[i % count]] for i in range(start, start + prompts)]
+        return [self.train[epoch_order(count, seed, i // count)[i % count]] for i in range(start, start + prompts)]
+
+    @property
+    def learners(self) -> dict[str, Learner]:
+        """What a checkpoint holds, by role."""
+        return {"actor": self.actor.learner} | ({} if self.critic is None else {"critic": self.critic.learner})
 
     @property
     def restarts(self) -> int:
@@ -66,20 +72,23 @@ class Roles:
         self.judge.close()
 
 
-_orders: dict[tuple[int, int, int], list[int]] = {}
+@dataclass(frozen=True)
+class LocalRoles(Roles):
+    """With the models in this process."""
+
+    actor: LocalActor
+    critic: LocalCritic | None
+    reference: LocalReference | None
 
 
-def _order(count: int, seed: int, epoch: int) -> list[int]:
-    key = (count, seed, epoch)
-    if key not in _orders:
-        if len(_orders) > 4:
-            _orders.clear()
-        generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
-        _orders[key] = torch.randperm(count, generator=generator).tolist()
-    return _orders[key]
+@lru_cache(maxsize=4)
+def epoch_order(count: int, seed: int, epoch: int) -> tuple[int, ...]:
+    """The numbers below `count` in the order of an epoch."""
+    generator = torch.Generator().manual_seed(seed * 1_000_003 + epoch)
+    return tuple(torch.randperm(count, generator=generator).tolist())
 
 
-def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> Roles:
+def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: None) -> LocalRoles:
     """Loads task, tokenizer and models; everything a person may have got wrong shows here."""
     load_specs(config)
     task, task_scores = task_of(config)
@@ -87,29 +96,21 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     scorer = reward_scorer(task, config.reward, function, task_scores=task_scores)
     scorer.start()
     try:
-        return _around(config, task, scorer, Judge(task, config.reward, function), note)
+        actor = build_actor(config)
+        reference = build_reference(config, actor) if needs_reference(config) else None
+        critic = build_critic(config, actor) if find_estimator(config.estimator).needs_critic else None
+        train, held_out = fitting_prompts(config, task, actor.tokenizer, note)
+        reward, judge = Reward(scorer, actor.tokenizer, config.seed), Judge(task, config.reward, function)
+        return LocalRoles(actor, critic, reference, reward, judge, task, actor.tokenizer, train, held_out)
     except BaseException:
         scorer.close()
         raise
 
 
 def load_specs(config: Config) -> None:
-    """The person's own estimator and policy loss, executed here, and that the settings go with them."""
+    """Executes the person's own estimator and policy loss, and checks that the settings go with them."""
     load_own(estimator=config.estimator, loss=config.actor.loss)
     check_specs(config)
-
-
-def _around(config: Config, task: Task, scorer: BatchScorer, judge: Judge, note: Callable[[str], None]) -> Roles:
-    """The roles of a run whose task and scorer are there."""
-    actor = build_actor(config)
-    model, tokenizer = actor.model, actor.tokenizer
-    reference = None
-    if needs_reference(config):
-        reference = Reference(model, actor.pad_id, config.sampling.temperature, config.micro_batch_tokens)
-    critic = build_critic(config, actor) if find_estimator(config.estimator).needs_critic else None
-    train, held_out = fitting_prompts(config, task, tokenizer, note)
-    reward = Reward(scorer, tokenizer, config.seed)
-    return Roles(actor, critic, reference, reward, judge, task, tokenizer, train, held_out)
 
 
 def fitting_prompts(
@@ -129,11 +130,8 @@ def fitting_prompts(
     if not len(train):
         raise DataError("no prompt is left to train on; raise data.max_prompt_tokens or look at the data.")
     if cut + held_out_cut:
-        count, most, kept = cut + held_out_cut, config.data.max_prompt_tokens, config.data.overlong == "cut"
-        zh = f"{count} 个提示超过 {most} 个 token，已{'截短' if kept else '去掉'}"
-        note(
-            say(display_lang(), zh, f"{count} prompts of more than {most} tokens were {'cut' if kept else 'left out'}")
-        )
+        key = "engine.prompts_cut" if config.data.overlong == "cut" else "engine.prompts_left_out"
+        note(sentence(key, count=cut + held_out_cut, most=config.data.max_prompt_tokens))
     return train, held_out
 
 
@@ -142,7 +140,7 @@ def needs_reference(config: Config) -> bool:
     return config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
 
 
-def build_actor(config: Config) -> Actor:
+def build_actor(config: Config) -> LocalActor:
     """The policy as the configuration names it."""
     keep_freed_memory()
     torch.set_num_threads(config.threads or 1)
@@ -153,15 +151,20 @@ def build_actor(config: Config) -> Actor:
     model = load_causal_lm(config.model.path, dtype=config.model.dtype, device=config.model.device, lora=adapters)
     check_vocabulary(config.model.path, model, tokenizer)
     torch.set_num_threads(config.threads or fitting_threads(model))
-    return Actor(model, tokenizer, config)
+    return LocalActor(model, tokenizer, config)
 
 
-def build_critic(config: Config, actor: Actor) -> Critic:
-    """The critic: its own model where one is named, else a copy of the policy with a new head."""
-    own, device = config.critic.path, str(next(actor.model.parameters()).device)
-    if own is None:
-        return Critic(ValueModel.from_causal_lm(actor.model), actor.pad_id, config)
-    return Critic(ValueModel.load(own, dtype=config.model.dtype, device=device), actor.pad_id, config)
+def build_critic(config: Config, actor: LocalActor) -> LocalCritic:
+    """The critic: the model that the configuration names, else a copy of the policy with a new head."""
+    path, device = config.critic.path, str(next(actor.model.parameters()).device)
+    if path is None:
+        return LocalCritic(ValueModel.from_causal_lm(actor.model), actor.pad_id, config)
+    return LocalCritic(ValueModel.load(path, dtype=config.model.dtype, device=device), actor.pad_id, config)
+
+
+def build_reference(config: Config, actor: LocalActor) -> LocalReference:
+    """The policy as it is now."""
+    return LocalReference(actor.model, actor.pad_id, config.sampling.temperature, config.micro_batch_tokens)
 
 
 def task_of(config: Config) -> tuple[Task, bool]:

@@ -29,16 +29,16 @@ from mingce.base.errors import MingceError
 from mingce.base.lang import choose_lang
 from mingce.config import config_of
 from mingce.engine.cluster import ray_package
-from mingce.engine.local import build_actor, build_critic, task_of
+from mingce.engine.local import build_actor, build_critic, build_reference, task_of
 from mingce.engine.sharded_learner import ShardedLearner
 from mingce.engine.sharding import copy_weights, reshards, shard
 from mingce.engine.shares import Place, Share
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
 from mingce.models.sampling import Generation, Sampling
-from mingce.roles.actor import Actor
-from mingce.roles.critic import Critic
-from mingce.roles.reference import Reference
+from mingce.roles.actor import LocalActor
+from mingce.roles.critic import LocalCritic
+from mingce.roles.reference import LocalReference
 from mingce.roles.reward import function_pool, reward_scorer
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
@@ -72,9 +72,9 @@ class Rank:
         self.config, self.place, self.roles = config_of(settings), place, tuple(roles)
         self.config.threads = self.config.threads or self.config.ray.cpus
         torch.set_num_threads(self.config.threads)
-        self.actor: Actor | None = None
-        self.critic: Critic | None = None
-        self.reference: Reference | None = None
+        self.actor: LocalActor | None = None
+        self.critic: LocalCritic | None = None
+        self.reference: LocalReference | None = None
         self.scorer: BatchScorer | None = None
         self.learners: dict[str, ShardedLearner] = {}
 
@@ -134,7 +134,7 @@ class Rank:
             shard(self.critic.model, mesh, c.ray)
             self.critic.learner = self._learner("critic", self.critic)
         if "reference" in self.roles:
-            self.reference = Reference(actor.model, actor.pad_id, c.sampling.temperature, c.micro_batch_tokens)
+            self.reference = build_reference(c, actor)
             if not self.reference.shares_weights:
                 shard(self.reference.model, mesh, c.ray)
         if "actor" in self.roles:
@@ -164,7 +164,7 @@ class Rank:
             timeout=limit,
         )
 
-    def _learner(self, name: str, role: Actor | Critic) -> ShardedLearner:
+    def _learner(self, name: str, role: LocalActor | LocalCritic) -> ShardedLearner:
         c = self.config
         self.learners[name] = ShardedLearner(
             role.model, c.actor if name == "actor" else c.critic, c.steps, self.place, reshards(role.model, c.ray)

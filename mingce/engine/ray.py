@@ -1,4 +1,4 @@
-"""The roles on a Ray cluster: here in the driver they only ask groups of processes, which do what the local roles do.
+"""The roles on a Ray cluster: in the driver they only call groups of processes, which do what the local roles do.
 
 The driver keeps the ledger, assigns credit and decides what is learned from; ranks hold weights. See docs/cluster.md.
 """
@@ -25,10 +25,8 @@ from mingce.ledger import Ledger
 from mingce.models.loading import load_tokenizer
 from mingce.models.sampling import Generation, Sampling
 from mingce.record.tensor_files import Stored
-from mingce.roles.actor import Actor
-from mingce.roles.critic import Critic
-from mingce.roles.learner import Learner
-from mingce.roles.reference import Reference
+from mingce.roles.actor import roll_out
+from mingce.roles.learner import OnProgress
 from mingce.roles.reward import Judge, Reward, function_pool
 from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
@@ -62,9 +60,8 @@ class RayRoles(Roles):
             group.kill()
         for group in self.groups:
             group.start()
-        for role in (self.actor, self.critic):
-            if role is not None:
-                role.learner.updates = 0
+        for learner in self.learners.values():
+            learner.updates = 0
 
     def close(self) -> None:
         for group in self.groups:
@@ -152,7 +149,7 @@ def _gathered(ledger: Ledger, parts: Sequence[tuple[list[int], Mapping[str, Any]
     return whole
 
 
-class RayLearner(Learner):
+class RayLearner:
     """The optimizers of a group, of which this process only counts the updates."""
 
     def __init__(self, group: Group, role: str):
@@ -166,12 +163,9 @@ class RayLearner(Learner):
         _, _, report, self.updates = answers[0]
         return report
 
-    def tensors(self) -> Callable[[Path], None]:
+    def tensors(self) -> Callable[[Path], object]:
         """Has every rank write its part into a directory."""
-        return self._write
-
-    def _write(self, directory: Path) -> None:
-        self.group.call("write", self.role, directory.resolve())
+        return lambda directory: self.group.call("write", self.role, directory.resolve())
 
     def state(self) -> dict[str, Any]:
         state: dict[str, Any] = self.group.call("learner_state", self.role)[0]
@@ -183,13 +177,13 @@ class RayLearner(Learner):
         self.updates = int(state["updates"])
 
 
-class RayActor(Actor):
+class RayActor:
     """The policy, on ranks. Prompts are shared out whole, with all their samples, so that each is read once."""
 
     def __init__(self, group: Group, facts: Facts, tokenizer: PreTrainedTokenizerBase, config: Config):
         self.group, self.facts, self.tokenizer, self.config = group, facts, tokenizer, config
         self.pad_id, self.sampling = facts.pad_id, facts.sampling
-        self.learner = self._learner = RayLearner(group, "actor")
+        self.learner = RayLearner(group, "actor")
 
     @property
     def size(self) -> int:
@@ -200,13 +194,16 @@ class RayActor(Actor):
         precision = self.config.ray.mixed_precision
         return self.facts.dtype if precision == "none" else getattr(torch, precision)
 
+    def generate(self, examples: Sequence[Example], step: int, on_progress: OnProgress | None = None) -> Ledger:
+        return roll_out(self, examples, step, on_progress)
+
     def draw(
         self,
         prompts: Sequence[Sequence[int]],
         sampling: Sampling,
         seeds: Sequence[int],
         n: int = 1,
-        on_progress: Callable[[int, int], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Generation:
         shares = balanced([len(prompt) + sampling.max_new_tokens for prompt in prompts], self.group.ranks)
         asked = [
@@ -239,10 +236,8 @@ class RayActor(Actor):
     def ratios(self, ledger: Ledger) -> Tensor:
         return _columns(self.group, "ratios", ledger.only(*LEARNED_FROM))["ratio"]
 
-    def update(
-        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> dict[str, float]:
-        return self._learner.update(ledger, step)
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
+        return self.learner.update(ledger, step)
 
 
 def _rows(prompts: Sequence[int], n: int) -> list[int]:
@@ -250,25 +245,23 @@ def _rows(prompts: Sequence[int], n: int) -> list[int]:
     return [prompt * n + sample for prompt in prompts for sample in range(n)]
 
 
-class RayCritic(Critic):
+class RayCritic:
     """The value model, on ranks."""
 
     def __init__(self, group: Group, config: Config):
         self.group, self.config = group, config
-        self.learner = self._learner = RayLearner(group, "critic")
+        self.learner = RayLearner(group, "critic")
 
     def values(self, ledger: Ledger) -> dict[str, Tensor]:
         columns = _columns(self.group, "values", ledger.only())
         ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
         return columns
 
-    def update(
-        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> dict[str, float]:
-        return self._learner.update(ledger, step)
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
+        return self.learner.update(ledger, step)
 
 
-class RayReference(Reference):
+class RayReference:
     """The policy as it was at the start, on ranks."""
 
     def __init__(self, group: Group):

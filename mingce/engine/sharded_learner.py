@@ -17,13 +17,13 @@ from mingce.algorithms.losses import batch_totals
 from mingce.config import LearnerConfig
 from mingce.engine.sharding import read_shards, sharded_parts, write_shards
 from mingce.engine.shares import Place, Share
-from mingce.ledger import Ledger
-from mingce.roles.learner import Learner, PartLoss
+from mingce.ledger import Batcher, Ledger
+from mingce.roles.learner import LocalLearner, PartLoss
 
 Enough = Callable[[Ledger, Mapping[str, Tensor]], bool]
 
 
-class ShardedLearner(Learner):
+class ShardedLearner(LocalLearner):
     """Owns the optimizer of this rank's shards. `learn` is called on every rank with the same ledger."""
 
     def __init__(self, model: nn.Module, config: LearnerConfig, steps: int, place: Place, reshard: bool):
@@ -49,12 +49,12 @@ class ShardedLearner(Learner):
         return columns, report
 
     def _gradient(
-        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, packed: bool, loss_scale_factor: int | None
+        self, minibatch: Ledger, loss: PartLoss, batcher: Batcher, loss_scale_factor: int | None
     ) -> dict[str, Tensor]:
         self.optimizer.zero_grad(set_to_none=True)
         totals = batch_totals(minibatch.loss_mask, loss_scale_factor)
         share = Share(minibatch, self.place)
-        passes, last = 0, share.passes(micro_batch_tokens, packed)
+        passes, last = 0, share.passes(batcher)
 
         def part(micro: Ledger) -> dict[str, Tensor]:
             nonlocal passes
@@ -64,7 +64,7 @@ class ShardedLearner(Learner):
             term.backward()
             return used
 
-        used = share.by_micro_batch(micro_batch_tokens, part, packed)
+        used = share.by_micro_batch(batcher, part)
         columns = {name: values.new_zeros(minibatch.mask.shape) for name, values in used.items()}
         for name, values in used.items():
             columns[name][share.whole_rows] = values
@@ -84,7 +84,7 @@ class ShardedLearner(Learner):
 
     def write(self, directory: Path) -> None:
         """This rank's part of a checkpoint. All ranks together."""
-        write_shards(directory, cast(Mapping[str, Tensor], self.tensors()))
+        write_shards(directory, self.tensors())
 
     def read(self, paths: Sequence[Path], state: Mapping[str, Any]) -> None:
         """From the files of a checkpoint of any number of ranks. All ranks together."""

@@ -32,10 +32,11 @@ from torch.utils.checkpoint import checkpoint
 
 from mingce.base.errors import RunError
 from mingce.config import RayConfig
+from mingce.models import cpu
+from mingce.models.cpu.model import set_layers
 from mingce.models.loading import backbone, usable
 from mingce.models.log_probs import SHARDED_METHOD, gathered_log_probs, has_plain_head
 from mingce.models.lora import base_causal_lm
-from mingce.models.trunk import fits, pack_layers
 from mingce.models.value_head import ValueModel
 
 
@@ -54,8 +55,8 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     if config.mixed_precision != "none":
         dtype = usable(getattr(torch, config.mixed_precision), torch.device(mesh.device_type))
     trunk = model.backbone if isinstance(model, ValueModel) else backbone(model)
-    if plain and dtype is None and not config.activation_checkpointing and fits(trunk):
-        pack_layers(trunk)
+    if plain and dtype is None and not config.activation_checkpointing and cpu.supports(trunk):
+        set_layers(trunk)
     shard_part = partial(
         fully_shard,
         mesh=mesh,

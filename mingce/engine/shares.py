@@ -13,7 +13,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from mingce.ledger import Ledger
+from mingce.ledger import Batcher, Ledger
 
 
 class Place(NamedTuple):
@@ -52,17 +52,15 @@ class Share(Ledger):
         mine = whole.select(self.whole_rows)
         self._columns, self.rows = mine.columns(), mine.rows
 
-    def passes(self, max_tokens: int, packed: bool = False) -> int:
+    def passes(self, batcher: Batcher) -> int:
         """Passes of every rank."""
         lengths = self._whole.only()
-        return max(len(lengths.select(share).micro_batches(max_tokens, packed)) for share in self._shares)
+        return max(len(batcher(lengths.select(share))) for share in self._shares)
 
-    def by_micro_batch(
-        self, max_tokens: int, compute: Callable[[Ledger], Mapping[str, Tensor]], packed: bool = False
-    ) -> dict[str, Tensor]:
+    def by_micro_batch(self, batcher: Batcher, compute: Callable[[Ledger], Mapping[str, Tensor]]) -> dict[str, Tensor]:
         """As for any ledger; idle passes follow, on one row that enters no loss."""
-        columns = super().by_micro_batch(max_tokens, compute, packed)
-        for _ in range(self.passes(max_tokens, packed) - len(self.micro_batches(max_tokens, packed))):
+        columns = super().by_micro_batch(batcher, compute)
+        for _ in range(self.passes(batcher) - len(batcher(self))):
             for name, values in compute(self._idle()).items():
                 shape = (len(self), self.width)[: values.dim()]
                 columns.setdefault(name, values.new_zeros(shape))  # a rank without rows has columns without rows

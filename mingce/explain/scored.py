@@ -25,7 +25,7 @@ from mingce.models.prompts import render_prompt
 from mingce.record import checkpoints
 from mingce.record.targets import Step, find_run
 from mingce.record.tokens import TokenTexts, tokenizer_file
-from mingce.roles.reference import Reference
+from mingce.roles.reference import LocalReference
 from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
 from mingce.specs.settings import AccountSettings, by_dotted_key
@@ -120,7 +120,7 @@ def _ledger(opened: Opened, prompt: str, response: str) -> Ledger:
 def _measure(opened: Opened, ledger: Ledger, lang: str, notes: list[str]) -> None:
     config, actor = opened.config, opened.actor
     begun = actor.model if hasattr(actor.model, "disable_adapter") else build_actor(config).model
-    reference = Reference(begun, actor.pad_id, actor.sampling.temperature, config.micro_batch_tokens)
+    reference = LocalReference(begun, actor.pad_id, actor.sampling.temperature, config.micro_batch_tokens)
     ledger.fill(actor.log_probs(ledger), reference.log_probs(ledger))
     if not find_estimator(config.estimator).needs_critic:
         return

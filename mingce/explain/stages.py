@@ -23,7 +23,7 @@ STAGES = {  # the column a stage arrives at: its section of the account, and the
     "policy_loss": ("policy", ("ratio", "whitened_advantages")),
     "value_loss": ("value_loss", ("new_values", "values", "returns")),
 }
-_MEASURED = {"scores": "mingce.roles.reward.Reward.score", "values": "mingce.roles.critic.Critic.values"}
+_MEASURED = {"scores": "mingce.roles.reward.Reward.score", "values": "mingce.roles.critic.LocalCritic.values"}
 _TWINS = {
     "kl": "mingce.specs.kl.kl_penalty",
     "rewards": "mingce.algorithms.reference.kl_rewards",

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from mingce.base.errors import SettingError
-from mingce.models import vocabulary
+from mingce.models.cpu import vocabulary
 
 _GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 
@@ -72,8 +72,8 @@ def draw(logits: Tensor, sampling: Sampling, seeds: Tensor, step: int) -> tuple[
     if sampling.temperature != 1:
         logits = logits / sampling.temperature
     logits = _truncate(logits, sampling)
-    if vocabulary.fits(logits):
-        return vocabulary.pick(logits, uniforms(seeds, step))
+    if vocabulary.supports_logits(logits):
+        return vocabulary.draw(logits, uniforms(seeds, step))
     log_probs = logits.log_softmax(-1)
     # float64, for a sum over a large vocabulary in float32 would move the boundaries between tokens
     cumulative = log_probs.exp().cumsum(-1, dtype=torch.float64)

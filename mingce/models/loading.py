@@ -24,10 +24,10 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 
 from mingce.base import half
 from mingce.base.errors import ModelError
-from mingce.base.lang import display_lang, say
 from mingce.base.paths import expanded
+from mingce.base.texts import sentence
 from mingce.models import hub, smollm2
-from mingce.models.guarded import guarded
+from mingce.models.library_errors import library_errors
 from mingce.models.lora import LoraSettings, add_adapters, base_causal_lm, merged
 
 _TOKENIZER_FILES = (
@@ -65,13 +65,11 @@ def load_tokenizer(name_or_dir: str | Path) -> PreTrainedTokenizerBase:
         raise ModelError(
             f"{name_or_dir} has no tokenizer (tokenizer.json); copy the tokenizer files of its base there."
         )
-    with guarded(f"the tokenizer of {name_or_dir} cannot be read", _NOT_WHOLE):
+    with library_errors(f"the tokenizer of {name_or_dir} cannot be read", _NOT_WHOLE):
         tokenizer = cast(PreTrainedTokenizerBase, AutoTokenizer.from_pretrained(directory, trust_remote_code=False))
     if tokenizer.pad_token_id is None:
         if tokenizer.eos_token_id is None:
-            zh = f"{name_or_dir} 的分词器既没有结束符也没有填充符；请在它的 tokenizer_config.json 里写上 eos_token。"
-            en = f"the tokenizer of {name_or_dir} has neither an end nor a padding token"
-            raise ModelError(say(display_lang(), zh, f"{en}; name eos_token in its tokenizer_config.json."))
+            raise ModelError(sentence("engine.no_special_tokens", name=name_or_dir))
         tokenizer.pad_token = tokenizer.eos_token
     return tokenizer
 
@@ -99,7 +97,7 @@ def read_weights(
 ) -> PreTrainedModel:
     """A transformers model from a directory, in eval mode and without dropout; missing weights are an error."""
     precision = _choose_dtype(dtype, device)
-    with guarded(f"the model {name} cannot be loaded", _NOT_WHOLE):
+    with library_errors(f"the model {name} cannot be loaded", _NOT_WHOLE):
         model, report = auto_class.from_pretrained(
             directory, dtype=precision, trust_remote_code=False, output_loading_info=True, **options
         )
@@ -143,13 +141,13 @@ def save_model(
     directory: Path, model: nn.Module, tokenizer: PreTrainedTokenizerBase, *, merge_lora: bool = True
 ) -> None:
     """Write a plain Hugging Face directory; with `merge_lora=False` adapters alone (PEFT), if the model has them."""
-    with guarded(f"the model cannot be saved to {directory}", "choose a place that can be written to"):
+    with library_errors(f"the model cannot be saved to {directory}", "choose a place that can be written to"):
         cast(Any, merged(model) if merge_lora else model).save_pretrained(directory)
         tokenizer.save_pretrained(directory)
 
 
 def _causal_lm_config(directory: Path, name: str) -> PretrainedConfig:
-    with guarded(f"the configuration of {name} cannot be read", "check its config.json"):
+    with library_errors(f"the configuration of {name} cannot be read", "check its config.json"):
         config = cast(PretrainedConfig, AutoConfig.from_pretrained(directory, trust_remote_code=False))
     class_name = MODEL_FOR_CAUSAL_LM_MAPPING_NAMES.get(config.model_type)
     if class_name is None or class_name not in (config.architectures or [class_name]):
@@ -169,9 +167,7 @@ def check_vocabulary(name: str, model: nn.Module, tokenizer: PreTrainedTokenizer
     ]
     most = max(tokenizer.vocab_size, *(i + 1 for i in special))
     if most > rows:
-        zh = f"{name} 的分词器有 {most} 个 token，模型的词表只有 {rows} 个；请用配套的分词器。"
-        en = f"the tokenizer of {name} has {most} tokens and the model knows {rows}"
-        raise ModelError(say(display_lang(), zh, f"{en}; give it the tokenizer it was made with."))
+        raise ModelError(sentence("engine.vocabulary_too_small", name=name, tokens=most, rows=rows))
 
 
 def _choose_dtype(dtype: str, device: torch.device) -> torch.dtype | str:

@@ -1,7 +1,7 @@
 """The log-probs and entropies of responses that are already there, in memory that does not grow with the vocabulary.
 
 The logits of a step, `[tokens, V]`, are by far its largest tensor. Here only positions that predict a response token
-reach the output head, a block at a time, and the backward pass makes a block's logits anew instead of keeping them.
+reach the output head, a block at a time, and the backward pass recomputes a block's logits instead of keeping them.
 """
 
 from __future__ import annotations
@@ -14,14 +14,17 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mingce.models import vocabulary as compiled
+from mingce.ledger import Batcher
+from mingce.models import cpu
 from mingce.models.batching import joined_rows, places
+from mingce.models.cpu import vocabulary
+from mingce.models.forward import hidden_states
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
-from mingce.models.trunk import hidden_states, packs
+from mingce.models.micro_batches import batcher
 
 SHARDED_METHOD = "sharded_log_probs"
-"""What a model whose weights are shared out calls `gathered_log_probs` by (mingce.engine.sharding)."""
+"""The name under which a sharded model has `gathered_log_probs` as its own method (mingce.engine.sharding)."""
 _LEAST_ROWS = 128
 """Rows of a block at the least: adding a block to the gradient of the weight costs as much for one row as for many."""
 _BLOCK = 1 << 20
@@ -99,7 +102,7 @@ class _HeadLogProbs(torch.autograd.Function):
         norms, log_probs, entropy = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(3))
         for block in _blocks(hidden, weight):
             logits = _scaled_logits(hidden[block], weight, bias, temperature)
-            norms[block], entropy[block], log_probs[block] = _read(logits, targets[block])
+            norms[block], entropy[block], log_probs[block] = _log_softmax_parts(logits, targets[block])
         ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy)
         ctx.temperature = temperature
         return log_probs, entropy
@@ -116,7 +119,7 @@ class _HeadLogProbs(torch.autograd.Function):
         for block in _blocks(hidden, weight):
             logits = _scaled_logits(hidden[block], weight, bias, ctx.temperature)
             of_both = grad_log_probs[block] / ctx.temperature, grad_entropy[block] / ctx.temperature
-            grad = _differentiate(logits, targets[block], norms[block], entropy[block], *of_both)
+            grad = _log_softmax_backward(logits, targets[block], norms[block], entropy[block], *of_both)
             if grad_bias is not None:
                 grad_bias += grad.sum(0)
             grad = grad.to(hidden.dtype)
@@ -133,10 +136,10 @@ class _HeadLogProbs(torch.autograd.Function):
         )
 
 
-def _read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def _log_softmax_parts(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log Σ exp, entropies and log-probs of `targets`, all `[N]`, of logits `[N, V]`, which are spent."""
-    if compiled.fits(logits):
-        return compiled.read(logits, targets)
+    if vocabulary.supports_logits(logits):
+        return vocabulary.log_softmax_parts(logits, targets)
     largest = logits.amax(-1, keepdim=True)
     weights = logits.sub_(largest).exp()
     total = weights.sum(-1)
@@ -144,12 +147,12 @@ def _read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     return largest[:, 0] + total.log(), entropy, logits.gather(-1, targets[:, None])[:, 0] - total.log()
 
 
-def _differentiate(
+def _log_softmax_backward(
     logits: Tensor, targets: Tensor, norms: Tensor, entropy: Tensor, of_log_probs: Tensor, of_entropy: Tensor
 ) -> Tensor:
     """The logits' gradient in their place, from those of log-probs and entropies `[N]`."""
-    if compiled.fits(logits):
-        return compiled.differentiate(logits, targets, norms, entropy, of_log_probs, of_entropy)
+    if vocabulary.supports_logits(logits):
+        return vocabulary.log_softmax_backward(logits, targets, norms, entropy, of_log_probs, of_entropy)
     of_log_probs = of_log_probs[:, None]
     log_probs = logits.sub_(norms[:, None])
     probs = log_probs.exp()
@@ -179,9 +182,9 @@ def _output_layer(model: nn.Module) -> nn.Linear:
     return cast(nn.Linear, cast(Any, base_causal_lm(model)).get_output_embeddings())
 
 
-def computes_no_padding(model: nn.Module) -> bool:
-    """Whether log-probs are computed of rows without padding, their common beginnings once."""
-    return has_plain_head(model) and packs(backbone(model))
+def log_probs_batcher(model: nn.Module, max_tokens: int) -> Batcher:
+    """Which rows this model scores together."""
+    return batcher(max_tokens, packed=has_plain_head(model) and cpu.supports(backbone(model)))
 
 
 _plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()

@@ -11,7 +11,7 @@ from torch import nn
 from transformers import PreTrainedModel
 
 from mingce.base.errors import ModelError
-from mingce.models.guarded import guarded
+from mingce.models.library_errors import library_errors
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ def add_adapters(model: PreTrainedModel, settings: LoraSettings) -> nn.Module:
         import peft
     except ImportError:
         raise ModelError("LoRA needs the package peft; install it with pip install 'mingce[peft]'.") from None
-    with guarded("LoRA adapters cannot be added to this model", "name layers it has in target_modules"):
+    with library_errors("LoRA adapters cannot be added to this model", "name layers it has in target_modules"):
         config = peft.LoraConfig(
             r=settings.rank,
             lora_alpha=cast(int, settings.alpha),  # PEFT only divides it by the rank

@@ -9,7 +9,7 @@ from torch import nn
 from transformers import PreTrainedTokenizerBase
 
 from mingce.base.errors import ModelError
-from mingce.models.guarded import guarded
+from mingce.models.library_errors import library_errors
 from mingce.models.lora import base_causal_lm
 
 Message = Mapping[str, Any]
@@ -46,7 +46,7 @@ def _text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
 def _chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
     if tokenizer.chat_template is None:
         raise ModelError("the prompt is a chat, but the tokenizer has no chat template; give the prompt as text.")
-    with guarded(
+    with library_errors(
         "the tokenizer's chat template cannot render a prompt", "check the roles and contents of its messages"
     ):
         text = tokenizer.apply_chat_template(

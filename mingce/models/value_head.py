@@ -12,11 +12,14 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
 from transformers import AutoModel, PreTrainedModel
 
+from mingce.ledger import Batcher
+from mingce.models import cpu
 from mingce.models.batching import joined_rows, places
-from mingce.models.guarded import guarded
+from mingce.models.forward import hidden_states
+from mingce.models.library_errors import library_errors
 from mingce.models.loading import backbone, choose_device, load_causal_lm, model_directory, read_weights
 from mingce.models.lora import merged
-from mingce.models.trunk import hidden_states
+from mingce.models.micro_batches import batcher
 
 _HEAD_FILE = "value_head.safetensors"
 
@@ -47,13 +50,13 @@ class ValueModel(nn.Module):
         if not (directory / _HEAD_FILE).exists():
             return cls(cast(PreTrainedModel, backbone(load_causal_lm(name_or_dir, dtype=dtype, device=device))))
         model = cls(read_weights(AutoModel, directory, str(name_or_dir), dtype, choose_device(device)))
-        with guarded(f"the value head in {name_or_dir} cannot be read", "check that its files are whole"):
+        with library_errors(f"the value head in {name_or_dir} cannot be read", "check that its files are whole"):
             model.head.load_state_dict(load_file(directory / _HEAD_FILE))
         return model
 
     def save(self, directory: Path) -> None:
         """Write the backbone as a plain Hugging Face directory, and the head beside it."""
-        with guarded(f"the value model cannot be saved to {directory}", "choose a place that can be written to"):
+        with library_errors(f"the value model cannot be saved to {directory}", "choose a place that can be written to"):
             cast(Any, self.backbone).save_pretrained(directory)
             head = {name: tensor.detach().contiguous() for name, tensor in self.head.state_dict().items()}
             save_file(head, directory / _HEAD_FILE)
@@ -70,7 +73,7 @@ class ValueModel(nn.Module):
 
         Slot t is V(s_t), read at the token before y_t, and 0 outside `attention_mask`. The final value is V of the
         state after the row's last token, the value to bootstrap from if the response was cut there. Without `final`
-        it is left out, and what stands for it means nothing; a trunk that packs rows need not compute that state.
+        it is left out, and what stands for it means nothing; the passes on the CPU then need not compute that state.
         """
         mask = attention_mask.bool()
         if not len(prompt_ids):
@@ -84,6 +87,10 @@ class ValueModel(nn.Module):
         read = flat.new_zeros(mask.shape[0], mask.shape[1] + 1).index_put((rows, slots), flat)
         after = read.gather(1, lengths)[:, 0]
         return read[:, :-1].masked_fill(~mask, 0.0), after
+
+    def batcher(self, max_tokens: int) -> Batcher:
+        """Which rows are computed together."""
+        return batcher(max_tokens, packed=cpu.supports(self.backbone))
 
     def values(self, *rows: Any, final: bool = True) -> tuple[Tensor, Tensor]:
         """`forward` through the module's call, so that its hooks (sharding among them) run."""

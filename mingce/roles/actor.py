@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, cast
+from collections.abc import Mapping, Sequence
+from typing import Any, Protocol, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,24 +19,109 @@ from mingce.algorithms.losses import (
 from mingce.algorithms.masking import masked_mean
 from mingce.base.errors import SettingError
 from mingce.config import Config
-from mingce.ledger import Ledger
+from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
 from mingce.models.lora import base_causal_lm
+from mingce.models.micro_batches import batcher
 from mingce.models.prompts import default_stop_ids, render_prompt
 from mingce.models.sampling import Generation, Sampling, generate
-from mingce.roles.learner import Learner
+from mingce.roles.learner import Learner, LocalLearner, OnProgress
 from mingce.specs import find_policy_loss
 from mingce.tasks.base import Example
 
 
-class Actor:
-    """The policy and its optimizer."""
+class Actor(Protocol):
+    """Whoever draws responses and learns from them."""
+
+    @property
+    def tokenizer(self) -> PreTrainedTokenizerBase: ...
+
+    @property
+    def config(self) -> Config: ...
+
+    @property
+    def sampling(self) -> Sampling: ...
+
+    @property
+    def pad_id(self) -> int: ...
+
+    @property
+    def learner(self) -> Learner: ...
+
+    @property
+    def size(self) -> int:
+        """The number of parameters."""
+        ...
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """What the policy computes in."""
+        ...
+
+    def generate(self, examples: Sequence[Example], step: int, on_progress: OnProgress | None = None) -> Ledger:
+        """`samples_per_prompt` responses for each example, as a ledger with its rollout_log_probs."""
+        ...
+
+    def draw(
+        self,
+        prompts: Sequence[Sequence[int]],
+        sampling: Sampling,
+        seeds: Sequence[int],
+        n: int = 1,
+        on_progress: OnProgress | None = None,
+    ) -> Generation:
+        """Responses of the policy as it is now; a row depends on its prompt and seed only."""
+        ...
+
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        """old_log_probs and entropy, by the same forward pass that updates differentiate."""
+        ...
+
+    def attention(self, ledger: Ledger) -> dict[str, Tensor]:
+        """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
+        ...
+
+    def ratios(self, ledger: Ledger) -> Tensor:
+        """ρ_t of every token by the pass that updates differentiate; 1 before any update."""
+        ...
+
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = ...) -> dict[str, float]:
+        """PPO on the ledger, which keeps the columns the loss used; returns what is no function of columns."""
+        ...
+
+
+def roll_out(actor: Actor, examples: Sequence[Example], step: int, on_progress: OnProgress | None) -> Ledger:
+    """What `Actor.generate` does with what `Actor.draw` draws."""
+    n, seed = actor.config.samples_per_prompt, actor.config.seed
+    prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
+    texts = [actor.tokenizer.decode(prompt) for prompt in prompts]
+    total = len(prompts) * n
+    seeds = [row_seed(seed, step, row) for row in range(total)]
+    drawn = actor.draw(prompts, actor.sampling, seeds, n, on_progress)
+    rows: dict[str, Sequence[Any]] = {
+        "uid": [f"{step}-{row}" for row in range(total)],
+        "group": [f"{step}-{i}-{example.uid}" for i, example in enumerate(examples) for _ in range(n)],
+        "data_source": [example.data_source for example in examples for _ in range(n)],
+        "prompt": [text for text in texts for _ in range(n)],
+        "prompt_ids": [prompt for prompt in prompts for _ in range(n)],
+        "response": drawn.texts(actor.tokenizer),
+        "finish_reason": drawn.finish_reasons,
+        "step": [step] * total,
+        "policy_version": [actor.learner.updates] * total,
+        "temperature": [actor.sampling.temperature] * total,
+    }
+    ledger = Ledger(drawn.token_ids, drawn.attention_mask, drawn.attention_mask, rows)
+    return ledger.fill({"rollout_log_probs": drawn.log_probs})
+
+
+class LocalActor:
+    """The policy and its optimizer in this process."""
 
     def __init__(self, model: nn.Module, tokenizer: PreTrainedTokenizerBase, config: Config):
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.pad_id = int(cast(int, tokenizer.pad_token_id))
-        self.learner = Learner(model, config.actor, config.steps)
+        self.learner = LocalLearner(model, config.actor, config.steps)
         self.sampler = model  # the weights that draw; a copy where the model itself is sharded
         s = config.sampling
         stop_ids = {*default_stop_ids(model, tokenizer), *(self._stop_id(text) for text in s.stop)}
@@ -54,40 +139,16 @@ class Actor:
 
     @property
     def size(self) -> int:
-        """The number of parameters."""
         return sum(p.numel() for p in self.model.parameters())
 
     @property
     def dtype(self) -> torch.dtype:
-        """What the policy computes in."""
         return next(self.model.parameters()).dtype
 
     # ── drawing ──────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def generate(
-        self, examples: Sequence[Example], step: int, on_progress: Callable[[int, int], None] | None = None
-    ) -> Ledger:
-        """`samples_per_prompt` responses for each example, as a ledger with its rollout_log_probs."""
-        n, seed = self.config.samples_per_prompt, self.config.seed
-        prompts = [render_prompt(self.tokenizer, example.prompt) for example in examples]
-        seeds = [row_seed(seed, step, row) for row in range(len(prompts) * n)]
-        drawn = self.draw(prompts, self.sampling, seeds, n, on_progress)
-        repeated = [example for example in examples for _ in range(n)]
-        ids = [prompt for prompt in prompts for _ in range(n)]
-        rows: dict[str, Sequence[Any]] = {
-            "uid": [f"{step}-{row}" for row in range(len(repeated))],
-            "group": [f"{step}-{i}-{example.uid}" for i, example in enumerate(examples) for _ in range(n)],
-            "data_source": [example.data_source for example in repeated],
-            "prompt": [self.tokenizer.decode(prompt) for prompt in prompts for _ in range(n)],
-            "prompt_ids": ids,
-            "response": self.texts(drawn),
-            "finish_reason": drawn.finish_reasons,
-            "step": [step] * len(repeated),
-            "policy_version": [self.learner.updates] * len(repeated),
-            "temperature": [self.sampling.temperature] * len(repeated),
-        }
-        ledger = Ledger(drawn.token_ids, drawn.attention_mask, drawn.attention_mask, rows)
-        return ledger.fill({"rollout_log_probs": drawn.log_probs})
+    def generate(self, examples: Sequence[Example], step: int, on_progress: OnProgress | None = None) -> Ledger:
+        return roll_out(self, examples, step, on_progress)
 
     def draw(
         self,
@@ -95,9 +156,8 @@ class Actor:
         sampling: Sampling,
         seeds: Sequence[int],
         n: int = 1,
-        on_progress: Callable[[int, int], None] | None = None,
+        on_progress: OnProgress | None = None,
     ) -> Generation:
-        """Responses of the policy as it is now; a row depends on its prompt and seed only."""
         return generate(
             self.sampler,
             prompts,
@@ -109,23 +169,18 @@ class Actor:
             on_progress=on_progress,
         )
 
-    def texts(self, drawn: Generation) -> list[str]:
-        """The responses as text, without special tokens."""
-        rows = zip(drawn.token_ids.tolist(), drawn.attention_mask.sum(1).tolist(), strict=True)
-        texts: list[str] = [cast(str, self.tokenizer.decode(ids[:n], skip_special_tokens=True)) for ids, n in rows]
-        return texts
-
     # ── scoring what was drawn ───────────────────────────────────────────────────────────────────────────────────
 
     @torch.no_grad()
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
-        """old_log_probs and entropy, by the same forward pass that updates differentiate."""
-
         def part(micro: Ledger) -> dict[str, Tensor]:
             log_probs, entropy = self._forward(micro)
             return {"old_log_probs": log_probs, "entropy": entropy}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))
+        return ledger.by_micro_batch(self._batcher(), part)
+
+    def _batcher(self) -> Batcher:
+        return log_probs_batcher(self.model, self.config.micro_batch_tokens)
 
     def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
         return response_log_probs(
@@ -139,7 +194,6 @@ class Actor:
 
     @torch.no_grad()
     def attention(self, ledger: Ledger) -> dict[str, Tensor]:
-        """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
         model = base_causal_lm(self.sampler)
 
         def part(micro: Ledger) -> dict[str, Tensor]:
@@ -160,16 +214,13 @@ class Actor:
         implementation = model.config._attn_implementation
         model.set_attn_implementation("eager")  # the fast kernels do not say what they attended to
         try:
-            return ledger.by_micro_batch(self.config.micro_batch_tokens, part)
+            return ledger.by_micro_batch(batcher(self.config.micro_batch_tokens, packed=False), part)
         finally:
             model.set_attn_implementation(implementation)
 
     # ── learning ─────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def update(
-        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> dict[str, float]:
-        """PPO on the ledger, which keeps the columns the loss used; returns what is no function of columns."""
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         actor = self.config.actor
         columns, report = self.learner.learn(
             ledger,
@@ -177,8 +228,7 @@ class Actor:
             step=step,
             seed=row_seed(self.config.seed, step, -1),
             minibatch_rollouts=self.config.minibatch_rollouts,
-            micro_batch_tokens=self.config.micro_batch_tokens,
-            packed=computes_no_padding(self.model),
+            batcher=self._batcher(),
             loss_scale_factor=self.config.sampling.max_new_tokens,
             enough=None if actor.stop_kl is None else self._moved_enough,
             on_progress=on_progress,
@@ -187,7 +237,7 @@ class Actor:
         return {f"actor/{name}": value for name, value in report.items()}
 
     def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
-        """The policy loss of a part, with the entropy bonus and the KL where they are asked for."""
+        """The policy loss of a part, with the entropy bonus and the KL where the configuration has them."""
         c, mask, mode = self.config.actor, micro.loss_mask, self.config.actor.loss_agg_mode
         log_probs, entropy = self._forward(micro)
         advantages = micro["whitened_advantages" if "whitened_advantages" in micro else "advantages"]
@@ -212,12 +262,10 @@ class Actor:
 
     @torch.no_grad()
     def ratios(self, ledger: Ledger) -> Tensor:
-        """ρ_t of every token by the pass that updates differentiate; 1 before any update."""
-
         def part(micro: Ledger) -> dict[str, Tensor]:
             return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
 
-        return ledger.by_micro_batch(self.config.micro_batch_tokens, part, computes_no_padding(self.model))["ratio"]
+        return ledger.by_micro_batch(self._batcher(), part)["ratio"]
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from typing import Protocol
 
 import torch
 from torch import Tensor
@@ -10,47 +10,55 @@ from torch import Tensor
 from mingce.algorithms.losses import BatchTotals, compute_value_loss
 from mingce.config import Config
 from mingce.ledger import Ledger
-from mingce.models.trunk import packs
 from mingce.models.value_head import ValueModel
 from mingce.roles.actor import row_seed
-from mingce.roles.learner import Learner
+from mingce.roles.learner import Learner, LocalLearner, OnProgress
 
 
-class Critic:
-    """The value model and its optimizer."""
+class Critic(Protocol):
+    """Whoever values states."""
+
+    @property
+    def learner(self) -> Learner: ...
+
+    def values(self, ledger: Ledger) -> dict[str, Tensor]:
+        """V(s_t) before each token; the value after the last one goes to the row column bootstrap_value."""
+        ...
+
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = ...) -> dict[str, float]:
+        """Fits the returns; the ledger keeps the columns the loss used."""
+        ...
+
+
+class LocalCritic:
+    """The value model and its optimizer in this process."""
 
     def __init__(self, model: ValueModel, pad_id: int, config: Config):
         self.model, self.pad_id, self.config = model, pad_id, config
-        self.learner = Learner(model, config.critic, config.steps)
+        self.learner = LocalLearner(model, config.critic, config.steps)
 
     @torch.no_grad()
     def values(self, ledger: Ledger) -> dict[str, Tensor]:
-        """V(s_t) before each token; the value after the last one goes to the row column bootstrap_value."""
-
         def part(micro: Ledger) -> dict[str, Tensor]:
             values, after = self._forward(micro, final=True)
             return {"values": values, "bootstrap_value": after}
 
-        columns = ledger.by_micro_batch(self.config.micro_batch_tokens, part, packs(self.model.backbone))
+        columns = ledger.by_micro_batch(self.model.batcher(self.config.micro_batch_tokens), part)
         ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
         return columns
 
     def _forward(self, ledger: Ledger, final: bool) -> tuple[Tensor, Tensor]:
-        given = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]
-        return self.model.values(*given, self.pad_id, final=final)
+        rows = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]
+        return self.model.values(*rows, self.pad_id, final=final)
 
-    def update(
-        self, ledger: Ledger, step: int, on_progress: Callable[[int, int], None] = lambda done, total: None
-    ) -> dict[str, float]:
-        """Fits the returns; the ledger keeps the columns the loss used."""
+    def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         columns, report = self.learner.learn(
             ledger,
             self.loss,
             step=step,
             seed=row_seed(self.config.seed, step, -2),
             minibatch_rollouts=self.config.critic.minibatch_rollouts,
-            micro_batch_tokens=self.config.micro_batch_tokens,
-            packed=packs(self.model.backbone),
+            batcher=self.model.batcher(self.config.micro_batch_tokens),
             on_progress=on_progress,
         )
         ledger.fill(columns)

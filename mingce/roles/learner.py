@@ -8,16 +8,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 
 from mingce.algorithms.losses import BatchTotals, batch_totals
 from mingce.base.errors import ModelError, RunError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 from mingce.config import LearnerConfig
-from mingce.ledger import Ledger
+from mingce.ledger import Batcher, Ledger
 from mingce.record.checkpoints import ShardWriter
 from mingce.roles.optimizer_state import flatten_optimizer, restore_optimizer
 
@@ -25,8 +25,31 @@ PartLoss = Callable[[Ledger, BatchTotals], tuple[Tensor, dict[str, Tensor]]]
 """The loss of a micro-batch given the minibatch's totals, and the columns it used."""
 
 
-class Learner:
-    """Owns a model's optimizer and learning-rate schedule."""
+OnProgress = Callable[[int, int], None]
+"""Receives what is done and what there is to do."""
+
+
+class Learner(Protocol):
+    """What a checkpoint needs of a model that learns."""
+
+    updates: int
+    """Optimizer steps so far."""
+
+    def tensors(self) -> Mapping[str, Tensor] | ShardWriter:
+        """Weights that learn and the optimizer's moments, or a function that writes them into a directory."""
+        ...
+
+    def state(self) -> dict[str, Any]:
+        """What of the optimizer is no tensor."""
+        ...
+
+    def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
+        """Exactly as it was when `tensors` and `state` were taken; where moments were dropped, with a new optimizer."""
+        ...
+
+
+class LocalLearner:
+    """A model's optimizer and learning-rate schedule in this process."""
 
     def __init__(self, model: nn.Module, config: LearnerConfig, steps: int):
         self.model, self.config, self.steps = model, config, steps
@@ -48,15 +71,14 @@ class Learner:
         step: int,
         seed: int,
         minibatch_rollouts: int,
-        micro_batch_tokens: int,
-        packed: bool = False,
+        batcher: Batcher,
         loss_scale_factor: int | None = None,
         enough: Callable[[Ledger, Mapping[str, Tensor]], bool] | None = None,
-        on_progress: Callable[[int, int], None] = lambda done, total: None,
+        on_progress: OnProgress = lambda done, total: None,
     ) -> tuple[dict[str, Tensor], dict[str, float]]:
         """Passes over the ledger; returns the columns as the loss last used them, and grad_norm, lr and updates.
 
-        `packed`: the model computes no padding. `enough(minibatch, columns)` ends the step's updates early. Rows that
+        `enough(minibatch, columns)` ends the step's updates early. Rows that
         no update reached keep 0 in the columns.
         """
         generator = torch.Generator().manual_seed(seed)
@@ -69,7 +91,7 @@ class Learner:
             for rows in parts:
                 on_progress(len(norms), len(parts) * self.config.epochs)
                 minibatch = ledger.select(rows)
-                used = self._gradient(minibatch, loss, micro_batch_tokens, packed, loss_scale_factor)
+                used = self._gradient(minibatch, loss, batcher, loss_scale_factor)
                 for name, values in used.items():
                     columns.setdefault(name, values.new_zeros(ledger.mask.shape))[rows] = values
                 if enough is not None and enough(minibatch, used):
@@ -79,7 +101,7 @@ class Learner:
         return columns, self._report(norms, step)
 
     def _gradient(
-        self, minibatch: Ledger, loss: PartLoss, micro_batch_tokens: int, packed: bool, loss_scale_factor: int | None
+        self, minibatch: Ledger, loss: PartLoss, batcher: Batcher, loss_scale_factor: int | None
     ) -> dict[str, Tensor]:
         """Accumulates the minibatch's gradient; returns its columns."""
         self.optimizer.zero_grad(set_to_none=True)
@@ -90,7 +112,7 @@ class Learner:
             term.backward()
             return used
 
-        return minibatch.by_micro_batch(micro_batch_tokens, part, packed)
+        return minibatch.by_micro_batch(batcher, part)
 
     def _apply(self) -> float:
         """One optimizer step with the gradient at hand; returns its norm before clipping."""
@@ -119,18 +141,15 @@ class Learner:
         fall = {"constant": 1.0, "linear": left, "cosine": 0.5 * (1 - math.cos(math.pi * left))}[self.config.schedule]
         return self.config.lr * rise * fall
 
-    def tensors(self) -> Mapping[str, Tensor] | ShardWriter:
-        """Weights that learn and the optimizer's moments, for a checkpoint."""
+    def tensors(self) -> Mapping[str, Tensor]:
         moments, _ = flatten_optimizer(self.optimizer)
         weights = {f"model.{name}": p.detach() for name, p in self.model.named_parameters() if p.requires_grad}
         return weights | {f"optimizer.{name}": tensor for name, tensor in moments.items()}
 
     def state(self) -> dict[str, Any]:
-        """What of the optimizer is no tensor."""
         return {"optimizer": flatten_optimizer(self.optimizer)[1], "updates": self.updates}
 
     def restore(self, tensors: Mapping[str, Tensor], state: Mapping[str, Any]) -> None:
-        """Exactly as it was when `tensors` and `state` were taken; where moments were dropped, with a new optimizer."""
         take_weights(self.model, tensors)
         moments = {n.removeprefix("optimizer."): t for n, t in tensors.items() if n.startswith("optimizer.")}
         if moments or not state["optimizer"]["slots"]:
@@ -145,18 +164,9 @@ def take_weights(model: nn.Module, saved: Mapping[str, Tensor]) -> None:
     for name, parameter in learning.items():
         tensor = saved.get(f"model.{name}")
         if tensor is None or tensor.shape != parameter.shape:
-            raise RunError(_of_another_model(name))
+            raise RunError(sentence("engine.another_model", name=name))
     extra = {name for name in saved if name.startswith("model.") and name.removeprefix("model.") not in learning}
     if extra:
-        raise RunError(_of_another_model(min(extra).removeprefix("model.")))
+        raise RunError(sentence("engine.another_model", name=min(extra).removeprefix("model.")))
     for name, parameter in learning.items():
         parameter.copy_(saved[f"model.{name}"])
-
-
-def _of_another_model(name: str) -> str:
-    zh = f"存档里的权重与 config.yaml 里的模型对不上（见 {name}）；请把 model.* 和 critic.path 改回训练时的值。"
-    en = (
-        f"the checkpoint is of another model than the one its run names (see {name}); set model.* and critic.path "
-        "back to what they were in training."
-    )
-    return say(display_lang(), zh, en)

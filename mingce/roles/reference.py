@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
-from mingce.models.log_probs import computes_no_padding, response_log_probs
+from mingce.models.log_probs import log_probs_batcher, response_log_probs
 from mingce.models.lora import reference_mode
 
 
-class Reference:
+class Reference(Protocol):
+    """The policy that the KL is measured to."""
+
+    def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
+        """ref_log_probs, at the temperature the tokens were drawn with."""
+        ...
+
+
+class LocalReference:
     """A frozen copy of the policy, or the policy with its adapters off when it has any."""
 
     def __init__(self, policy: nn.Module, pad_id: int, temperature: float, micro_batch_tokens: int):
@@ -23,8 +32,6 @@ class Reference:
 
     @torch.no_grad()
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
-        """ref_log_probs, at the temperature the tokens were drawn with."""
-
         def part(micro: Ledger) -> dict[str, Tensor]:
             log_probs, _ = response_log_probs(
                 self.model,
@@ -37,4 +44,4 @@ class Reference:
             return {"ref_log_probs": log_probs}
 
         with reference_mode(self.model) if self.shares_weights else nullcontext():
-            return ledger.by_micro_batch(self.micro_batch_tokens, part, computes_no_padding(self.model))
+            return ledger.by_micro_batch(log_probs_batcher(self.model, self.micro_batch_tokens), part)

@@ -127,7 +127,7 @@ def _answers(
     samples: Sequence[int | None],
     seeds: Sequence[int],
 ) -> list[Answer]:
-    texts = actor.texts(drawn)
+    texts = drawn.texts(actor.tokenizer)
     lengths = drawn.attention_mask.sum(1).tolist()
     scores = [UNSCORED] * len(texts) if scorer is None else scorer.score(examples, texts, seeds)
     right = judge.right(examples, texts, seeds)

@@ -16,8 +16,8 @@ from mingce.record import checkpoints
 from mingce.record.checkpoints import Checkpoint
 from mingce.record.run import Run
 from mingce.record.targets import Step, find_run
-from mingce.roles.actor import Actor
-from mingce.roles.critic import Critic
+from mingce.roles.actor import LocalActor
+from mingce.roles.critic import LocalCritic
 from mingce.roles.learner import take_weights
 from mingce.specs import ESTIMATORS
 
@@ -28,8 +28,8 @@ class Opened:
 
     where: str
     config: Config
-    actor: Actor
-    critic: Critic | None
+    actor: LocalActor
+    critic: LocalCritic | None
     step: int | None
     run: Run | None
     kl_coef: float | None = None
@@ -78,7 +78,7 @@ def _checkpoint(run: Run, step: Step, note: Callable[[str], object]) -> Checkpoi
     return checkpoints.load_newest(run, note) if step is None else checkpoints.load(run, step)
 
 
-def _critic(config: Config, actor: Actor, found: Checkpoint) -> Critic:
+def _critic(config: Config, actor: LocalActor, found: Checkpoint) -> LocalCritic:
     critic = build_critic(config, actor)
     take_weights(critic.model.eval(), found.tensors["critic"])
     return critic

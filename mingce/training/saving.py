@@ -75,7 +75,7 @@ def _fits(draft: Draft) -> bool:
 
 def size_note(config: Config, roles: Roles, place: Path) -> tuple[str, bool] | None:
     """What checkpoints will take, if it is worth saying: (sentence, is a warning that the disk lacks room)."""
-    learners = [role.learner for role in (roles.actor, roles.critic) if role is not None]
+    learners = roles.learners.values()
     weights = sum(parameter.nbytes for learner in learners for parameter in getattr(learner, "parameters", ()))
     whole, keep = 3 * weights, config.keep  # AdamW has two moments
     light = max(keep.last + keep.best - keep.optimizer, 0)

@@ -10,6 +10,7 @@ from mingce.base.errors import ModelError
 from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.ledger import Ledger
+from mingce.models.micro_batches import padded_batches
 from mingce.roles.actor import Actor
 
 TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 0.5, torch.float16: 0.1}  # of one token's log-prob
@@ -49,7 +50,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
             )
         said.append(sentence("training.check_sampler", gap=gap, mean=mean))
         said += _comment(actor.dtype, gap, mean, usual)
-    first = ledger.select(ledger.micro_batches(config.micro_batch_tokens)[0]).trim()
+    first = ledger.select(padded_batches(ledger, config.micro_batch_tokens)[0]).trim()
     gap = float((actor.ratios(first)[first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
     if gap > limit:
         raise ModelError(

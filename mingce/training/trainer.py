@@ -30,6 +30,7 @@ from mingce.metrics import compute_metrics, metric
 from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.roles.actor import row_seed
+from mingce.roles.inputs import Rollouts, measure_inputs
 from mingce.specs import find_estimator
 from mingce.training import fingerprints
 from mingce.training.fingerprints import Consent
@@ -146,8 +147,7 @@ class Trainer:
             ledger.fill(actor.log_probs(ledger))
             if reference is not None:
                 ledger.fill(reference.log_probs(ledger))
-            if "attention_weights" in self.estimator.inputs:
-                ledger.fill(actor.attention(ledger))
+            measure_inputs(self.estimator.inputs, Rollouts(ledger, drawn_for, step, actor, reward))
         with self.stage("values", step):
             if critic is not None:
                 ledger.fill(critic.values(ledger))
@@ -174,9 +174,7 @@ class Trainer:
 
         `again` replaces one of the same step, which was not validated then.
         """
-        learners = {"actor": self.roles.actor.learner}
-        if self.roles.critic is not None:
-            learners["critic"] = self.roles.critic.learner
+        learners = self.roles.learners
         state: dict[str, Any] = {name: learner.state() for name, learner in learners.items()}
         state["kl_coef"] = self.kl.value
         state["before"] = None if self.before is None else self.before.state()
@@ -221,10 +219,7 @@ class Trainer:
         if found is None:
             self.watch.note(sentence("training.no_checkpoint"))
             return
-        learners = {"actor": self.roles.actor.learner}
-        if self.roles.critic is not None:
-            learners["critic"] = self.roles.critic.learner
-        for role, learner in learners.items():
+        for role, learner in self.roles.learners.items():
             if role not in found.tensors or role not in found.state:
                 raise RunError(
                     f"{found.path} has no {role}, which estimator={self.config.estimator} needs; set it back"

@@ -138,7 +138,7 @@ _CRITIC_FITS_RETURN = Topic(
     code=(
         "mingce.algorithms.advantage.gae",
         "mingce.algorithms.losses.compute_value_loss",
-        "mingce.roles.critic.Critic.update",
+        "mingce.roles.critic.LocalCritic.update",
     ),
     related=("critic_td_error", "returns_raw", "value_clipping", "returns_values_index"),
 )
@@ -359,7 +359,7 @@ _VALUE_CLIPPING = Topic(
     each="L_{t} = ½·max(({new_value} − {return})², ({near} − {return})²) = {term}",
     table=("values", "returns", "new_values", "value_loss"),
     grid=_clip_grid,
-    code=("mingce.algorithms.losses.compute_value_loss", "mingce.roles.critic.Critic.loss"),
+    code=("mingce.algorithms.losses.compute_value_loss", "mingce.roles.critic.LocalCritic.loss"),
     related=("critic_fits_return", "ppo_clip", "critic_td_error", "returns_raw"),
 )
 

@@ -27,9 +27,9 @@ _MODULES = Topic(
     numbers=lambda rollout, t: {"kl_list": listed(rollout["columns"]["kl"])},
     table=("old_log_probs", "values", "ref_log_probs", "scores"),
     code=(
-        "mingce.roles.actor.Actor",
-        "mingce.roles.critic.Critic",
-        "mingce.roles.reference.Reference",
+        "mingce.roles.actor.LocalActor",
+        "mingce.roles.critic.LocalCritic",
+        "mingce.roles.reference.LocalReference",
         "mingce.roles.reward.Reward",
     ),
     related=("five_quantities", "reference_not_in_loss", "kl_where"),

@@ -1,4 +1,4 @@
-"""The packed trunk has transformers' hidden states and gradients, and leaves alone what it does not compute.
+"""The passes on the CPU have transformers' hidden states and gradients, and leaves alone what it does not compute.
 
 Everything is compared with transformers' own pass in float64, and the float32 pass of transformers is the measure of
 how far a right computation may be from it: root mean squares, for the largest of a few errors is a matter of luck.
@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from mingce.models import kernels
-from mingce.models.layer import _LONG
-from mingce.models.layout import laid_out
-from mingce.models.trunk import fits, hidden_states
+from mingce.models.cpu import hidden_states, kernels, supports
+from mingce.models.cpu.families import FAMILIES as SUPPORTED
+from mingce.models.cpu.layer import _LONG
+from mingce.models.cpu.layout import layout_of
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 4},
@@ -94,7 +94,7 @@ def assert_same(model: Any, ids: Tensor, wanted: Tensor) -> None:
 @pytest.mark.parametrize("least", [0, 4])
 def test_states_and_gradients_are_those_of_transformers(name: str, least: int) -> None:
     model = build(name)
-    assert fits(model)
+    assert supports(model)
     assert_same(model, *rows_of([9, 23, 5, 23, 14], least))
 
 
@@ -160,7 +160,7 @@ def test_states_are_prefixes(rows: list[list[int]]) -> None:
     """Against a dictionary of all prefixes."""
     width = max(1, *(len(row) for row in rows)) + 1
     ids = torch.tensor([row + [0] * (width - len(row)) for row in rows])  # a padding that is a token too
-    found = laid_out(ids, torch.tensor([len(row) for row in rows]))
+    found = layout_of(ids, torch.tensor([len(row) for row in rows]))
     numbers: dict[tuple[int, ...], int] = {}
     expected = [numbers.setdefault(tuple(row[: t + 1]), len(numbers)) for row in rows for t in range(len(row))]
     assert found.states.tolist() == expected
@@ -178,25 +178,32 @@ def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_are_left_to_transformers(family: str) -> None:
-    assert fits(AutoModel.from_config(FAMILIES[family])) == (family in ("llama", "qwen2", "qwen3"))
+    assert supports(AutoModel.from_config(FAMILIES[family])) == (family in {name.lower() for name in SUPPORTED})
+
+
+@pytest.mark.parametrize("family", SUPPORTED)
+def test_every_family_of_the_table_is_compared(family: str) -> None:
+    """With biases, head norms, grouped keys and common beginnings as the shapes above have them."""
+    assert family.lower() in FAMILIES
+    assert any(shape.split()[0] == family.lower() for shape in SHAPES)
 
 
 def test_what_changes_the_pass_is_left_to_transformers() -> None:
     from peft import LoraConfig, get_peft_model
 
-    assert not fits(build("llama").to(torch.bfloat16))
-    assert not fits(build("llama", attention_bias=True))
-    assert not fits(build("llama", mlp_bias=True))
-    assert not fits(build("llama", attention_dropout=0.1))
-    assert not fits(build("llama", hidden_act="gelu"))
+    assert not supports(build("llama").to(torch.bfloat16))
+    assert not supports(build("llama", attention_bias=True))
+    assert not supports(build("llama", mlp_bias=True))
+    assert not supports(build("llama", attention_dropout=0.1))
+    assert not supports(build("llama", hidden_act="gelu"))
     adapted: Any = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"]))
-    assert not fits(adapted.base_model.model)
+    assert not supports(adapted.base_model.model)
     checkpointed = build("llama")
     checkpointed.gradient_checkpointing_enable()
-    assert not fits(checkpointed)
+    assert not supports(checkpointed)
     hooked = build("llama")
     hooked.layers[1].mlp.register_forward_hook(lambda *_: None)
-    assert not fits(hooked)
+    assert not supports(hooked)
 
 
 def test_having_shown_its_attention_once_changes_nothing() -> None:
@@ -206,7 +213,7 @@ def test_having_shown_its_attention_once_changes_nothing() -> None:
     assert model(input_ids=torch.zeros(1, 3, dtype=torch.long), output_attentions=True).attentions is not None
     model.set_attn_implementation("sdpa")
     assert any(module._forward_hooks for module in model.modules())
-    assert fits(model)
+    assert supports(model)
 
 
 def test_exponentials_are_right_over_the_whole_range() -> None:
@@ -226,15 +233,15 @@ def test_exponentials_are_right_over_the_whole_range() -> None:
 
 @given(st.integers(0, 10_000))
 @settings(max_examples=30, deadline=None)
-def test_gate_has_the_derivatives_of_silu(seed: int) -> None:
+def test_swiglu_has_the_derivatives_of_silu(seed: int) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, up, grad = (5 * torch.randn(3, 21, generator=generator) for _ in range(3))
     a, b = x.double().requires_grad_(), up.double().requires_grad_()
     exact = nn.functional.silu(a) * b
     exact.backward(grad.double())
     out, of_x, of_up, again = torch.empty_like(x), grad.clone(), torch.empty_like(x), torch.empty_like(x)
-    kernels.gate(x.numpy(), up.numpy(), out.numpy())
-    kernels.gate_backward(x.numpy(), up.numpy(), of_x.numpy(), of_up.numpy(), again.numpy())
+    kernels.swiglu(x.numpy(), up.numpy(), out.numpy())
+    kernels.swiglu_backward(x.numpy(), up.numpy(), of_x.numpy(), of_up.numpy(), again.numpy())
     assert a.grad is not None
     assert b.grad is not None
     for own, right in ((out, exact.detach()), (again, exact.detach()), (of_x, a.grad), (of_up, b.grad)):

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from mingce.base.compiled import REORDERED, compiler
-from mingce.models.kernels import compiled, exp
+from mingce.models.cpu.kernels import compiled, exp
 
 _PIECE = 1024
 """Numbers of a row that are summed in float32 before the sum goes on in float64."""
@@ -19,39 +19,39 @@ _NEVER = np.float32(-87)
 _with_nan = compiler(REORDERED)
 
 
-def fits(logits: Tensor) -> bool:
-    """Whether the loops here are made for them."""
+def supports_logits(logits: Tensor) -> bool:
+    """Whether the loops here compute with these logits."""
     return logits.dtype == torch.float32 and logits.device.type == "cpu" and logits.is_contiguous()
 
 
-def pick(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, uniforms: Tensor) -> tuple[Tensor, Tensor]:
     """Tokens `[N]` at the places `uniforms [N]` (float64 in [0, 1)) of the distributions, and their log-probs.
 
     A row with a NaN has log-prob NaN.
     """
     tokens, log_probs = torch.empty_like(uniforms, dtype=torch.long), logits.new_empty(len(logits))
-    _pick(*(tensor.numpy() for tensor in (logits, uniforms, tokens, log_probs)))
+    _draw(*(tensor.numpy() for tensor in (logits, uniforms, tokens, log_probs)))
     return tokens, log_probs
 
 
-def read(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+def log_softmax_parts(logits: Tensor, targets: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """log Σ exp, entropies and log-probs of `targets`, all `[N]`, of logits `[N, V]`."""
     norms, entropy, log_probs = (logits.new_empty(len(logits)) for _ in range(3))
-    _read(*(tensor.detach().numpy() for tensor in (logits, targets, norms, entropy, log_probs)))
+    _log_softmax_parts(*(tensor.detach().numpy() for tensor in (logits, targets, norms, entropy, log_probs)))
     return norms, entropy, log_probs
 
 
-def differentiate(
+def log_softmax_backward(
     logits: Tensor, targets: Tensor, norms: Tensor, entropy: Tensor, of_log_probs: Tensor, of_entropy: Tensor
 ) -> Tensor:
     """The logits' gradient in their place, from those of log-probs and entropies `[N]`."""
-    given = (logits, targets, norms, entropy, of_log_probs.contiguous(), of_entropy.contiguous())
-    _differentiate(*(tensor.detach().numpy() for tensor in given))
+    inputs = (logits, targets, norms, entropy, of_log_probs.contiguous(), of_entropy.contiguous())
+    _log_softmax_backward(*(tensor.detach().numpy() for tensor in inputs))
     return logits
 
 
 @_with_nan
-def _pick(logits, uniforms, tokens, log_probs):  # type: ignore[no-untyped-def]
+def _draw(logits, uniforms, tokens, log_probs):  # type: ignore[no-untyped-def]
     rows, size = logits.shape
     weights, sums = np.empty(size, np.float32), np.empty((size + _PIECE - 1) // _PIECE, np.float64)
     for r in range(rows):
@@ -87,7 +87,7 @@ def _pick(logits, uniforms, tokens, log_probs):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _read(logits, targets, norms, entropy, log_probs):  # type: ignore[no-untyped-def]
+def _log_softmax_parts(logits, targets, norms, entropy, log_probs):  # type: ignore[no-untyped-def]
     rows, size = logits.shape
     for r in range(rows):
         row = logits[r]
@@ -112,7 +112,7 @@ def _read(logits, targets, norms, entropy, log_probs):  # type: ignore[no-untype
 
 
 @compiled
-def _differentiate(logits, targets, norms, entropy, of_log_probs, of_entropy):  # type: ignore[no-untyped-def]
+def _log_softmax_backward(logits, targets, norms, entropy, of_log_probs, of_entropy):  # type: ignore[no-untyped-def]
     """grad = a·(1_y − p) − b·p·(log p + H)"""
     rows, size = logits.shape
     for r in range(rows):

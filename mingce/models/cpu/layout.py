@@ -33,15 +33,20 @@ class Layout(NamedTuple):
     places: int
     """Σ widths: tokens and the padding that attention has."""
 
+    @property
+    def indices(self) -> tuple[Array, Array, Array, Array]:
+        """What the compiled loops read of it."""
+        return self.lengths, self.widths, self.states, self.first
 
-def laid_out(ids: Tensor, lengths: Tensor) -> Layout:
-    """The first `lengths [B]` tokens of rows `[B, W]`. Long rows should come first, for groups are of neighbours."""
-    own = lengths.numpy()
-    states, first = _states(ids.numpy(), own)
-    groups, widths = [group for group in _alike(own.tolist()) if own[group.start]], np.zeros_like(own)
+
+def layout_of(ids: Tensor, lengths: Tensor) -> Layout:
+    """Of the first `lengths [B]` tokens of rows `[B, W]`. Long rows should come first, for groups are of neighbours."""
+    counts = lengths.numpy()
+    states, first = _states(ids.numpy(), counts)
+    groups, widths = [group for group in _groups(counts.tolist()) if counts[group.start]], np.zeros_like(counts)
     for group in groups:
-        widths[group] = own[group.start]
-    return Layout(own, states, first, groups, widths, int(widths.sum()))
+        widths[group] = counts[group.start]
+    return Layout(counts, states, first, groups, widths, int(widths.sum()))
 
 
 def _states(ids: Array, lengths: Array) -> tuple[Array, Array]:
@@ -64,7 +69,7 @@ def _states(ids: Array, lengths: Array) -> tuple[Array, Array]:
     return (first.cumsum() - 1)[earliest[named]], first
 
 
-def _alike(lengths: Sequence[int]) -> list[slice]:
+def _groups(lengths: Sequence[int]) -> list[slice]:
     """Neighbouring rows of which none is shorter than 0.7 of the first, nor longer than it."""
     firsts = [0]
     for row, length in enumerate(lengths):

@@ -17,7 +17,7 @@ _LONGEST_REASON = 300
 
 
 @contextmanager
-def guarded(failure: str, remedy: str) -> Iterator[None]:
+def library_errors(failure: str, remedy: str) -> Iterator[None]:
     """No log lines, warnings or bars inside; what goes wrong becomes a ModelError: failure (reason); remedy."""
     log = cast(Any, transformers_logging)
     verbosity, bars = log.get_verbosity(), log.is_progress_bar_enabled()

@@ -1,14 +1,15 @@
-"""Decoding with a Llama-shaped model on the CPU, with nothing in it that decoding does not need.
+"""Decoding a token at a time, with nothing in it that decoding does not need.
 
 transformers' forward pass runs some forty small operations a layer, and its attention is made for long queries. With
 one token a row they cost as much as the matrix products. Here a layer is four products, in weights laid side by side
 and by input, which is how a product with few rows reads them fastest, and three compiled loops. Prompts run through
-`mingce.models.trunk` once.
+`mingce.models.cpu.model` once.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -16,51 +17,42 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mingce.models import kernels, trunk
 from mingce.models.cache import grown, moves
-from mingce.models.kernels import compiled, gated, prefetch, softmax
-from mingce.models.lora import base_causal_lm
+from mingce.models.cpu import kernels
+from mingce.models.cpu.kernels import compiled, prefetch, silu_times, softmax
+from mingce.models.cpu.layer import head_norms
+from mingce.models.cpu.model import hidden_states
 
 _SMALL = 100_000_000
 """Multiplications of a step up to which a second thread costs more than it wins: with 64 rows of a 1 M model it takes
 1.7 times the CPU time for 1.1 times the speed."""
-_SHAPES = ("LlamaForCausalLM", "Qwen2ForCausalLM", "Qwen3ForCausalLM")
-
-
-def fits(model: nn.Module) -> bool:
-    """Whether the model is one that `BareDecoder` computes."""
-    if type(model).__name__ not in _SHAPES or base_causal_lm(model) is not model:
-        return False
-    inner: Any = model
-    head = inner.lm_head.weight
-    return trunk.fits(inner.model) and head.dtype == torch.float32 and head.device.type == "cpu"
 
 
 class _Layer:
     """A layer's weights `[inputs, outputs]`, those that read the same numbers side by side."""
 
     def __init__(self, layer: Any):
-        attention, mlp = layer.self_attn, layer.mlp
-        reads = (attention.q_proj, attention.k_proj, attention.v_proj)
-        self.qkv = torch.cat([one.weight for one in reads]).T.contiguous()
-        self.bias = None if reads[0].bias is None else torch.cat([one.bias for one in reads])
-        self.out = attention.o_proj.weight.T.contiguous()
+        block, mlp = layer.self_attn, layer.mlp
+        projections = (block.q_proj, block.k_proj, block.v_proj)
+        self.qkv = torch.cat([one.weight for one in projections]).T.contiguous()
+        self.bias = None if projections[0].bias is None else torch.cat([one.bias for one in projections])
+        self.out = block.o_proj.weight.T.contiguous()
         self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).T.contiguous()
         self.down = mlp.down_proj.weight.T.contiguous()
-        self.before, self.between = (
+        self.norm, self.mlp_norm = (
             norm.weight.detach().numpy() for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
-        self.attention, self.scale = attention, np.float32(attention.scaling)
+        self.block, self.scale = block, np.float32(block.scaling)
 
 
-class BareDecoder:
+class Decoder:
     """Rows that grow by a token at a time; the model as it is now: weights that change afterwards are not seen."""
 
     def __init__(self, model: nn.Module, positions: int):
         """`positions`: how many a row may come to have."""
         inner: Any = model
         config = inner.config
-        self.trunk, self.heads, self.kv_heads = inner.model, config.num_attention_heads, config.num_key_value_heads
+        self.model, self.heads, self.kv_heads = inner.model, config.num_attention_heads, config.num_key_value_heads
         self.embedding, self.head = inner.get_input_embeddings().weight, inner.lm_head.weight  # large: no copy
         self.layers = [_Layer(layer) for layer in inner.model.layers]
         self.last_norm, self.epsilon = inner.model.norm.weight.detach().numpy(), np.float32(config.rms_norm_eps)
@@ -70,7 +62,7 @@ class BareDecoder:
 
     def begin(self, prompts: Sequence[Sequence[int]], source: Tensor) -> Tensor:
         """Logits `[rows, V]` after the prompts, row i having prompt `source[i]`. A prompt's rows share its cache."""
-        order = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))  # as the trunk wants them
+        order = sorted(range(len(prompts)), key=lambda prompt: -len(prompts[prompt]))  # long rows first
         self.source = torch.tensor(order).argsort()[source]
         self.lengths = torch.tensor([len(prompts[prompt]) for prompt in order])
         column = torch.arange(int(self.lengths[0]))
@@ -81,73 +73,86 @@ class BareDecoder:
         self.rows = [[self.embedding.new_empty(len(source), 0, size) for _ in range(2)] for _ in self.layers]
         self.slot = 0
 
-        def keep(layer: int, rows: slice, key: Tensor, value: Tensor) -> None:
-            for made, cache in zip((key, value), self.prompts[layer], strict=True):
-                cache[rows, : made.shape[2]] = made.transpose(1, 2).flatten(2)
+        def store(layer: int, rows: slice, key: Tensor, value: Tensor) -> None:
+            for states, cache in zip((key, value), self.prompts[layer], strict=True):
+                cache[rows, : states.shape[2]] = states.transpose(1, 2).flatten(2)
 
-        states = trunk.hidden_states(self.trunk, ids, column == self.lengths[:, None] - 1, keep)
+        states = hidden_states(self.model, ids, column == self.lengths[:, None] - 1, store)
         return functional.linear(states, self.head)[self.source]
 
     def step(self, tokens: Tensor) -> Tensor:
-        """Logits `[rows, V]` after one token more in every row. Small steps leave torch with one thread."""
-        if len(tokens) * self.weights <= _SMALL:
-            torch.set_num_threads(1)
+        """Logits `[rows, V]` after one token more in every row."""
+        with _threads_for(len(tokens) * self.weights):
+            return self._step(tokens)
+
+    def _step(self, tokens: Tensor) -> Tensor:
         if self.slot == self.rows[0][0].shape[1]:
             self.rows = [[grown(room, self.slot) for room in pair] for pair in self.rows]
-        stream, mixed = functional.embedding(tokens, self.embedding), None
+        stream, attended = functional.embedding(tokens, self.embedding), None
         total, normed = torch.empty_like(stream), torch.empty_like(stream)
         added, scales = torch.zeros_like(stream), np.empty(len(tokens), np.float32)
         position = self.lengths[self.source] + self.slot
         places = [tensor.numpy() for tensor in (self.cos[position], self.sin[position], self.source, self.lengths)]
 
-        def add_and_norm(weight: Any) -> None:
-            """Of `added`; what was the stream is written over the next time."""
+        def rms_norm(weight: Any) -> None:
+            """normed = the norm of stream + added, which becomes the stream; the old one is written over next time."""
             nonlocal stream, total
-            kernels.add_and_norm(
-                stream.numpy(), added.numpy(), weight, self.epsilon, total.numpy(), normed.numpy(), scales
-            )
+            kernels.rms_norm(stream.numpy(), added.numpy(), weight, self.epsilon, total.numpy(), normed.numpy(), scales)
             stream, total = total, stream
 
         for layer, prompts, rows in zip(self.layers, self.prompts, self.rows, strict=True):
-            add_and_norm(layer.before)
+            rms_norm(layer.norm)
             qkv = torch.mm(normed, layer.qkv) if layer.bias is None else torch.addmm(layer.bias, normed, layer.qkv)
-            if hasattr(layer.attention, "q_norm"):
-                qkv = trunk.norm_heads(qkv, layer.attention, self.heads)
-            mixed = stream.new_empty(len(tokens), len(layer.out)) if mixed is None else mixed
+            qkv = head_norms(qkv, layer.block, self.heads)
+            attended = stream.new_empty(len(tokens), len(layer.out)) if attended is None else attended
             caches = (cache.numpy() for cache in (*prompts, *rows))
-            _attend(qkv.numpy(), *places, *caches, self.slot, layer.scale, mixed.numpy())
-            added = torch.mm(mixed, layer.out)
-            add_and_norm(layer.between)
+            _attention(qkv.numpy(), *places, *caches, self.slot, layer.scale, attended.numpy())
+            added = torch.mm(attended, layer.out)
+            rms_norm(layer.mlp_norm)
             gated = stream.new_empty(len(tokens), len(layer.down))
-            _gate(torch.mm(normed, layer.gate_up).numpy(), gated.numpy())
+            _swiglu(torch.mm(normed, layer.gate_up).numpy(), gated.numpy())
             added = torch.mm(gated, layer.down)
-        add_and_norm(self.last_norm)
+        rms_norm(self.last_norm)
         self.slot += 1
         return functional.linear(normed, self.head)
 
     def drop(self, ended: Tensor) -> Tensor:
         """Takes rows out; returns the former index of every row that is left."""
-        kept, holes, movers = moves(ended)
+        left, holes, movers = moves(ended)
         for pair in self.rows:
             for at, room in enumerate(pair):
                 room[holes, : self.slot] = room[movers, : self.slot]
-                pair[at] = room[: len(kept)]
-        self.source = self.source[kept]
-        return kept
+                pair[at] = room[: len(left)]
+        self.source = self.source[left]
+        return left
+
+
+@contextmanager
+def _threads_for(multiplications: int) -> Iterator[None]:
+    """One thread for what is too small to be worth sharing out; as many as before afterwards."""
+    threads = torch.get_num_threads()
+    if threads == 1 or multiplications > _SMALL:
+        yield
+        return
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
 
 
 @compiled
-def _gate(both, out):  # type: ignore[no-untyped-def]
+def _swiglu(both, out):  # type: ignore[no-untyped-def]
     """out = silu(x) · up, of x and up side by side"""
     rows, width = out.shape
     for r in range(rows):
         x, up, y = both[r, :width], both[r, width:], out[r]
         for i in range(width):
-            y[i] = gated(x[i], up[i])
+            y[i] = silu_times(x[i], up[i])
 
 
 @compiled
-def _attend(  # type: ignore[no-untyped-def]
+def _attention(  # type: ignore[no-untyped-def]
     qkv, cos, sin, source, lengths, prompt_keys, prompt_values, keys, values, slot, scale, out
 ):
     """Every row's attention out `[rows, heads·D]`; writes its new key and value into its caches at `slot`.
@@ -164,8 +169,8 @@ def _attend(  # type: ignore[no-untyped-def]
         line, prompt, after = qkv[r], source[r], min(r + 1, rows - 1)
         for h in range(heads + kv_heads):
             g = (h - heads) * width
-            turned = query[h] if h < heads else keys[r, slot, g : g + width]
-            _turn(line[h * width : (h + 1) * width], cos[r], sin[r], turned)
+            rotated = query[h] if h < heads else keys[r, slot, g : g + width]
+            _rope(line[h * width : (h + 1) * width], cos[r], sin[r], rotated)
         for i in range(size):  # a loop, for an assignment of arrays takes seconds to compile
             values[r, slot, i] = line[(heads + kv_heads) * width + i]
         length = lengths[prompt]
@@ -184,8 +189,8 @@ def _attend(  # type: ignore[no-untyped-def]
 
 
 @compiled
-def _turn(line, cos, sin, out):  # type: ignore[no-untyped-def]
-    """A head's vector turned by its place."""
+def _rope(line, cos, sin, out):  # type: ignore[no-untyped-def]
+    """RoPE of one head's vector."""
     half = len(out) // 2
     for i in range(half):
         low, high = line[i], line[half + i]

@@ -1,4 +1,4 @@
-"""The bare decoder gives transformers' own logits, and leaves alone what it does not compute."""
+"""The decoder on the CPU gives transformers' own logits, and leaves alone what it does not compute."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from families import family_model
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from mingce.models import bare
-from mingce.models.bare import BareDecoder
+from mingce.models.cpu import Decoder, supports
+from mingce.models.cpu.families import FAMILIES
 
 SHAPES: dict[str, dict[str, Any]] = {
     "llama": {"num_key_value_heads": 4},
@@ -41,12 +41,12 @@ def build(name: str) -> Any:
 @torch.no_grad()
 def test_logits_are_those_of_transformers(name: str, longest: int) -> None:
     model = build(name)
-    assert bare.fits(model)
+    assert supports(model)
     lengths, steps = torch.tensor([longest, 3, 1, 5, longest]), 40
     ids = torch.randint(0, 50, (5, longest + steps))
     ids[:4, :5] = ids[4, :5]  # prompts that begin alike, and two that are the beginning of others
     whole = model(input_ids=ids).logits
-    decoder = BareDecoder(model, longest + steps)
+    decoder = Decoder(model, longest + steps)
     rows = torch.tensor([0, 1, 1, 2, 3, 4, 3])  # prompts of which some have two rows
     prompts = [row[:length].tolist() for row, length in zip(ids, lengths, strict=True)]
 
@@ -61,23 +61,28 @@ def test_logits_are_those_of_transformers(name: str, longest: int) -> None:
         assert_same(decoder.step(ids[rows, lengths[rows] + t]), t + 1)
 
 
+@pytest.mark.parametrize("family", FAMILIES)
+def test_every_family_of_the_table_is_compared(family: str) -> None:
+    assert any(shape.split()[0] == family.lower() for shape in SHAPES)
+
+
 @pytest.mark.parametrize("family", ["gpt2", "gpt_neox"])
 def test_other_models_are_left_to_transformers(family: str) -> None:
-    assert not bare.fits(family_model(family))
+    assert not supports(family_model(family))
 
 
 def test_adapters_half_precision_and_windows_are_left_to_transformers() -> None:
     from peft import LoraConfig, get_peft_model
 
-    assert not bare.fits(build("llama").to(torch.bfloat16))
-    assert not bare.fits(get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"])))
+    assert not supports(build("llama").to(torch.bfloat16))
+    assert not supports(get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"])))
     windowed = AutoConfig.for_model(
         "qwen2", vocab_size=50, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, use_sliding_window=True, sliding_window=8, max_window_layers=1,
     )  # fmt: skip
-    assert not bare.fits(AutoModelForCausalLM.from_config(windowed))
+    assert not supports(AutoModelForCausalLM.from_config(windowed))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
-    assert not bare.fits(
+    assert not supports(
         AutoModelForCausalLM.from_config(
             AutoConfig.for_model(
                 "llama",

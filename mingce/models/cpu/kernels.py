@@ -1,7 +1,7 @@
 """What stands between a Llama-shaped layer's matrix products, as compiled loops over float32 arrays on the CPU.
 
 Every loop goes through memory once and becomes vector instructions. States stand one below the other, `[S, …]`
-(`mingce.models.layout`).
+(`mingce.models.cpu.layout`).
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ def exp(x):  # type: ignore[no-untyped-def]
 
 @intrinsic
 def _prefetch(_typing, array, index):  # type: ignore[no-untyped-def]
-    """Tells the processor that array's memory at `index` will be read soon."""
+    """Asks the processor to fetch array's memory at `index` into its caches."""
 
     def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
         data = context.make_array(signature.args[0])(context, builder, given[0]).data
@@ -60,7 +60,7 @@ def prefetch(array, begin, count):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def add_and_norm(stream, added, weight, epsilon, total, normed, scales):  # type: ignore[no-untyped-def]
+def rms_norm(stream, added, weight, epsilon, total, normed, scales):  # type: ignore[no-untyped-def]
     """total = stream + added, scales `[N]` = 1 / √(mean of its squares + ε), normed = weight · total · scale."""
     rows, width = stream.shape
     for r in range(rows):
@@ -77,7 +77,7 @@ def add_and_norm(stream, added, weight, epsilon, total, normed, scales):  # type
 
 
 @compiled
-def add_and_norm_backward(total, weight, scales, of_total, of_normed, grad, of_weight):  # type: ignore[no-untyped-def]
+def rms_norm_backward(total, weight, scales, of_total, of_normed, grad, of_weight):  # type: ignore[no-untyped-def]
     """With x̂ = x·s and g = w·∂y: ∂x = s·(g − x̂·mean(g·x̂)) + what came past the norm; ∂w += Σ ∂y·x̂."""
     rows, width = total.shape
     for r in range(rows):
@@ -92,24 +92,24 @@ def add_and_norm_backward(total, weight, scales, of_total, of_normed, grad, of_w
 
 
 @_inlined
-def gated(x, up):  # type: ignore[no-untyped-def]
+def silu_times(x, up):  # type: ignore[no-untyped-def]
     """silu(x) · up"""
     return x * up / (np.float32(1) + exp(-x))
 
 
 @compiled
-def gate(x, up, out):  # type: ignore[no-untyped-def]
+def swiglu(x, up, out):  # type: ignore[no-untyped-def]
     """out = silu(x) · up"""
     rows, width = out.shape
     for r in range(rows):
         a, b, y = x[r], up[r], out[r]
         for i in range(width):
-            y[i] = gated(a[i], b[i])
+            y[i] = silu_times(a[i], b[i])
 
 
 @compiled
-def gate_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
-    """`grad` of `gate` becomes that of x, in place; `out` is made anew. d silu(x) / dx = σ(x)·(1 + x·(1 − σ(x)))."""
+def swiglu_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
+    """`grad` of `swiglu` becomes that of x, in place; `out` is made anew. d silu(x) / dx = σ(x)·(1 + x·(1 − σ(x)))."""
     rows, width = out.shape
     for r in range(rows):
         a, b, g, u, y = x[r], up[r], grad[r], of_up[r], out[r]
@@ -123,7 +123,7 @@ def gate_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
 
 
 @compiled
-def rotate(qkv, cos, sin, lengths, widths, states, query, key, value):  # type: ignore[no-untyped-def]
+def rope(qkv, cos, sin, lengths, widths, states, query, key, value):  # type: ignore[no-untyped-def]
     """States `[S, heads + 2·kv_heads, 2, D/2]` as rows, queries and keys turned by position, 0 behind rows' ends.
 
     A row is `[heads, its width, 2, D/2]`; rows stand one behind the other in `query`, `key` and `value`.
@@ -161,7 +161,7 @@ def rotate(qkv, cos, sin, lengths, widths, states, query, key, value):  # type: 
 
 
 @compiled
-def rotate_backward(of_qkv, cos, sin, lengths, widths, states, first, query, key, value):  # type: ignore[no-untyped-def]
+def rope_backward(of_qkv, cos, sin, lengths, widths, states, first, query, key, value):  # type: ignore[no-untyped-def]
     """Gradients of rows as those of states: keys' and values' added up, the query's of the first token in a state."""
     total, half = widths.sum(), query.shape[2]
     heads, kv_heads, token, before = query.shape[0] // total, key.shape[0] // total, 0, 0
@@ -193,16 +193,16 @@ def rotate_backward(of_qkv, cos, sin, lengths, widths, states, first, query, key
 
 
 @compiled
-def flatten(mixed, lengths, widths, states, first, flat):  # type: ignore[no-untyped-def]
-    """Rows as states `[S, heads, D]`, each by the first token that is in it; rows stand as in `rotate`, D as one."""
-    heads, size = flat.shape[1:]
+def rows_to_states(rows, lengths, widths, states, first, out):  # type: ignore[no-untyped-def]
+    """Rows as states `[S, heads, D]`, each by the first token that is in it; rows stand as in `rope`, D as one."""
+    heads, size = out.shape[1:]
     token = before = 0
     for r in range(len(lengths)):
         for t in range(lengths[r]):
             if first[token]:
-                line = flat[states[token]]
+                line = out[states[token]]
                 for h in range(heads):
-                    row = mixed[before * heads + h * widths[r] + t]
+                    row = rows[before * heads + h * widths[r] + t]
                     for i in range(size):
                         line[h, i] = row[i]
             token += 1
@@ -210,16 +210,16 @@ def flatten(mixed, lengths, widths, states, first, flat):  # type: ignore[no-unt
 
 
 @compiled
-def unflatten(flat, lengths, widths, states, first, mixed):  # type: ignore[no-untyped-def]
+def states_to_rows(values, lengths, widths, states, first, rows):  # type: ignore[no-untyped-def]
     """States as rows, 0 for tokens that are not the first in their state, and behind rows' ends."""
-    heads, size = flat.shape[1:]
+    heads, size = values.shape[1:]
     token = before = 0
     for r in range(len(lengths)):
         for t in range(widths[r]):
             counts = t < lengths[r] and first[token]
-            line = flat[states[token] if counts else 0]
+            line = values[states[token] if counts else 0]
             for h in range(heads):
-                row = mixed[before * heads + h * widths[r] + t]
+                row = rows[before * heads + h * widths[r] + t]
                 if counts:
                     for i in range(size):
                         row[i] = line[h, i]

@@ -1,0 +1,87 @@
+"""The hidden states of whole rows, with gradients.
+
+Between its matrix products transformers' decoder layer runs some sixty operations forward and backward, each of which
+goes through memory once more; on a CPU they take as long as a third of the products. Here a layer is three nodes of the
+gradient's graph (`mingce.models.cpu.layer`), and states stand one below the other (`mingce.models.cpu.layout`), so that
+only attention has some padding, and what rows have in common at their beginning is computed once.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn import functional
+
+from mingce.models.cpu.families import LAYERS_ARE_SET, supports
+from mingce.models.cpu.layer import OnKeys, attention, head_norms, mlp, qkv_projection, rms_norm
+from mingce.models.cpu.layout import Layout, layout_of
+
+OnLayerKeys = Callable[[int, slice, Tensor, Tensor], None]
+"""Receives a layer's index, a slice of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
+
+
+def hidden_states(model: nn.Module, input_ids: Tensor, wanted: Tensor, on_keys: OnLayerKeys | None = None) -> Tensor:
+    """The last hidden states `[wanted, H]` at the marked places of `[B, W]`, row by row.
+
+    Rows have no padding before or between their tokens. What comes behind a row's last marked place is not computed.
+    """
+    trunk = cast(Any, model)
+    column = torch.arange(input_ids.shape[1])
+    lengths = (wanted * (column + 1)).amax(1)
+    layout = layout_of(input_ids, lengths)
+    present = column < lengths[:, None]
+    asked = torch.from_numpy(layout.states)[wanted[present]]
+    chosen, index = torch.unique(asked, return_inverse=True)
+    tokens, token_of_state = torch.unique(input_ids[present][torch.from_numpy(layout.first)], return_inverse=True)
+    stream = functional.embedding(tokens, trunk.embed_tokens.weight)
+    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
+    rope = angles[0][0].contiguous(), angles[1][0].contiguous()
+    added = torch.zeros_like(stream)
+    for number, layer in enumerate(trunk.layers):
+        forward = layer if hasattr(trunk, LAYERS_ARE_SET) else partial(_layer_states, layer)
+        only = chosen if layer is trunk.layers[-1] and len(chosen) < len(token_of_state) else None
+        stream, added = forward(
+            stream, added, rope, layout, token_of_state if number == 0 else None, only,
+            on_keys and partial(on_keys, number),
+        )  # fmt: skip
+    states = rms_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
+    return states if torch.equal(asked, chosen) else states.index_select(0, index)
+
+
+def set_layers(model: nn.Module) -> None:
+    """Makes the layers' own calls compute what is computed here, so that hooks around them (sharding's) run."""
+    assert supports(model)
+    for layer in cast(Any, model).layers:
+        layer.forward = partial(_layer_states, layer)
+    setattr(model, LAYERS_ARE_SET, True)
+
+
+def _layer_states(
+    layer: Any,
+    stream: Tensor,
+    added: Tensor,
+    rope: tuple[Tensor, Tensor],
+    layout: Layout,
+    token_of_state: Tensor | None,
+    only: Tensor | None,
+    on_keys: OnKeys | None,
+) -> tuple[Tensor, Tensor]:
+    """The residual stream `[S, H]` after a layer's attention, and what its MLP adds.
+
+    Before the first attention a state depends on its token only, so the first layer gets one row per distinct token;
+    `token_of_state [S]` says which of them each state is. The last layer computes `only` the states that are asked for.
+    """
+    block = layer.self_attn
+    stream, qkv = qkv_projection(stream, added, layer.input_layernorm, (block.q_proj, block.k_proj, block.v_proj))
+    heads = block.q_proj.out_features // block.head_dim
+    qkv = head_norms(qkv, block, heads)
+    if token_of_state is not None:
+        stream, qkv = stream.index_select(0, token_of_state), qkv.index_select(0, token_of_state)
+    attended = attention(qkv, rope, layout, heads, block.scaling, on_keys)
+    if only is not None:  # nobody looks at the other places above
+        stream, attended = stream.index_select(0, only), attended.index_select(0, only)
+    return mlp(stream, attended, block.o_proj, layer.post_attention_layernorm, layer.mlp)
