@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from audit_toys import BOS, EOS, findings, named, rounded, toy
 
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 Plant = Callable[[int], Dump]
 ROWS, WIDTH = 48, 64
@@ -26,7 +28,7 @@ def ended(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def padded_with_eos(seed: int) -> Dump:
     dump = toy(seed)
-    dump.settings["pad_id"] = EOS
+    dump.settings = replace(dump.settings, pad_id=EOS)
     dump.columns["token_ids"][~dump.columns["attention_mask"]] = EOS
     return dump
 
@@ -238,7 +240,7 @@ def test_strange_batches_neither_stop_nor_warn() -> None:
         cells = {name: [rng.choice([None, 0, 1, 2]) for _ in range(rows)] for name in names}
         lists = {name: [rng.integers(0, 4, rng.integers(0, 9)).tolist() for _ in range(rows)]
                  for name in ("prompt_ids", "position_ids", "rollout_ids")}  # fmt: skip
-        settings = {"eos_id": 1, "pad_id": rng.choice([None, 0, 1]), "bos_id": 2, "step": rng.choice([None, 0, 3])}
+        settings = DumpSettings(eos_id=1, pad_id=rng.choice([None, 0, 1]), bos_id=2, step=rng.choice([None, 0, 3]))
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for finding in findings(Dump(columns, cells | lists, settings)):

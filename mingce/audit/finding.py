@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mingce.base import texts
 from mingce.base.lang import LANGS
+from mingce.specs.settings import DumpSettings
 
 if TYPE_CHECKING:
     from mingce.audit.evidence import Evidence
@@ -116,7 +117,7 @@ class Report:
     ran: list[Check] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)  # given, or inferred from the numbers
+    settings: DumpSettings = field(default_factory=DumpSettings)  # given, or inferred from the numbers
     inferred: set[str] = field(default_factory=set)  # names of the settings that were inferred
     step: int | None = None
     labels: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, token) of a place: its id or text

@@ -108,13 +108,13 @@ def _chosen_pads(e: Evidence) -> Bools:
     if "attention_mask" in e.dump.columns and (outside := e.mask & ~e.attended).any():
         return outside
     nothing = np.zeros(e.mask.shape, bool)
-    if "token_ids" not in e.dump.columns or e.settings.get("pad_id") is None:
+    if "token_ids" not in e.dump.columns or e.settings.pad_id is None:
         return nothing
-    ids, pad = e.dump.columns["token_ids"], int(e.settings["pad_id"])
+    ids, pad = e.dump.columns["token_ids"], int(e.settings.pad_id)
     slots = np.arange(ids.shape[1])[None, :]
     behind = (ids == pad) | (slots > e.last[:, None])  # from where on there is nothing but pads up to the last chosen
     run = np.logical_and.accumulate(behind[:, ::-1], axis=1)[:, ::-1] & (slots <= e.last[:, None])
-    if pad in _stops(e):  # the first of the run is the end itself
+    if pad in e.stop_ids:  # the first of the run is the end itself
         run &= np.cumsum(run, axis=1) > 1
     length = run.sum(axis=1)
     if length.max(initial=0) < LONG_RUN:
@@ -128,13 +128,13 @@ def _chosen_pads(e: Evidence) -> Bools:
 
 def ends(e: Evidence) -> Iterator[Finding]:
     """How rows end: the stop token's place, and rows that the limit cut."""
-    stops, ids = _stops(e), e.dump.columns["token_ids"]
+    stops, ids = e.stop_ids, e.dump.columns["token_ids"]
     rows = np.flatnonzero(e.last >= 0)
     if not stops or len(rows) == 0 or chosen_pads(e).any():
         return
     last = e.last[rows]
     stopped = np.isin(ids[rows, last], list(stops))
-    limit = int(e.settings.get("max_response_length") or ids.shape[1])
+    limit = int(e.settings.max_response_length or ids.shape[1])
     reasons = e.row("finish_reason") if "finish_reason" in e.dump.rows else [None] * len(ids)
     reason = np.array([str(reasons[row]) if reasons[row] is not None else "" for row in rows])
     cut = np.where(reason == "", (last >= limit - 1) & ~stopped, reason == "length")
@@ -161,7 +161,7 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
     elif next_is_stop.mean() >= 0.8 and (told or lengths > 1):
         attended = e.attended[rows, after] & next_is_stop if "attention_mask" in e.dump.columns else np.array([False])
         twice = np.isin(ids[rows, np.minimum(last + 2, width - 1)], list(stops)) & (last + 2 < width)
-        padded_with_it = e.settings.get("pad_id") in stops or bool((twice | (last + 2 >= width)).all())
+        padded_with_it = e.settings.pad_id in stops or bool((twice | (last + 2 >= width)).all())
         drawn = attended.any() or not padded_with_it or _scored(e, rows, after)
         classes = (7,) if drawn else (7, 36)  # a trimmed end that was padded with EOS looks alike
         hit = next_is_stop.mean()
@@ -206,16 +206,6 @@ def _ends(rows: Ints, slots: Ints, expected: float, found: float) -> tuple[Place
     return tuple(
         Place(int(row), int(slot), float(expected), float(found)) for row, slot in zip(rows[:5], slots[:5], strict=True)
     )
-
-
-def _stops(e: Evidence) -> set[int]:
-    """Every id that ends a response."""
-    found: set[int] = set()
-    for name in ("eos_id", "stop_ids"):
-        value = e.settings.get(name)
-        if value is not None:
-            found.update(int(one) for one in (value if isinstance(value, list | tuple | set) else [value]))
-    return found
 
 
 # ── positions, ids, texts ──────────────────────────────────────────────────────────────────────────────────────────
@@ -302,7 +292,7 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
         return e.memo["drifted"]  # type: ignore[no-any-return]
     drifted: dict[int, int] = {}
     trimmed: list[int] = []
-    ids, stops = e.dump.columns["token_ids"], _stops(e)
+    ids, stops = e.dump.columns["token_ids"], e.stop_ids
     for row, line in enumerate(e.row("rollout_ids")):
         try:
             sampled = np.asarray(line, dtype=np.int64).ravel()
@@ -327,7 +317,7 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
 
 def prompts(e: Evidence) -> Iterator[Finding]:
     """How prompts begin."""
-    bos = e.settings["bos_id"]
+    bos = e.settings.bos_id
     lines = [list(line)[:2] for line in e.row("prompt_ids") if line is not None]
     doubled = [row for row, line in enumerate(lines) if len(line) == 2 and line[0] == bos and line[1] == bos]
     if doubled and bos is not None:

@@ -10,6 +10,7 @@ from mingce.audit.aggregation import Terms, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.record.dump import LOSS, RAW
 
 EFFECT = 0.01
 LEAST_TOKENS = 16
@@ -92,10 +93,10 @@ def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
 
     with np.errstate(all="ignore"):
         for scalar, name in (
-            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", "advantages"),
-            ("advantages_mean", "raw_advantages"),
+            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", LOSS),
+            ("advantages_mean", RAW),
         ):  # fmt: skip
-            if scalar in scalars and name in columns:
+            if scalar in scalars and e.dump.holds(name):
                 offer(scalar, e[name], rounding(name))
         if "old_log_probs" in columns:
             if "entropy_mean" in scalars:
@@ -111,7 +112,7 @@ def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
                     offer(scalar, np.expm1(-x) + x, error * np.abs(np.expm1(-x)))
                     offer(scalar, np.expm1(x) - x, error * np.abs(np.expm1(x)))
                     offer(scalar, np.abs(x), error)
-        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", "advantages"):
+        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", LOSS):
             for share in _clipped(e):
                 offer("pg_clipfrac", *share)
     return found
@@ -124,7 +125,7 @@ def _clipped(e: Evidence) -> Iterator[tuple[Floats, Floats]]:
     high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
     if low is None or high is None:
         return
-    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e["advantages"]
+    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e[LOSS]
     step = 0.02 if e.grid("new_log_probs") or e.grid("old_log_probs") else 1e-5
     near = ((np.abs(ratio - 1 + low) < step) | (np.abs(ratio - 1 - high) < step)).astype(np.float64)
     yield ((ratio > 1 + high) & (advantages > 0) | (ratio < 1 - low) & (advantages < 0)).astype(np.float64), near
@@ -170,7 +171,8 @@ def kl_places(e: Evidence) -> Iterator[Finding]:
     if 0.0 < share < 0.5:
         return  # the rewards differ from the scores, but not by a KL
     in_reward, coef = bool(share), number(e, "kl_loss_coef")
-    explicit, both_given = "kl_loss_coef" in e.settings, e.dump.settings.keys() >= {"beta", "kl_loss_coef"}
+    explicit = e.settings.kl_loss_coef is not None
+    both_given = None not in (e.dump.settings.beta, e.dump.settings.kl_loss_coef)
     in_loss = bool(coef) or bool(e.dump.scalars.get("kl_loss") and not explicit)
     if in_reward and coef:
         yield Finding(KL_TWICE, "rewards", {"coef": coef})

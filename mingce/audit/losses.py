@@ -12,6 +12,7 @@ from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
 from mingce.audit.kl import kl_estimates, kl_slopes
+from mingce.record.dump import LOSS
 
 MAX_LOG_RATIO = 20.0
 DUAL_CLIP = 3.0  # verl's default
@@ -56,13 +57,13 @@ Fit = tuple[tuple[str, str], Way]
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
     """pg_loss against the clipped loss of the columns."""
-    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e["advantages"]
+    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e[LOSS]
     if not e.mask.any():
         return
     seen = masks(e)
     with np.errstate(all="ignore"):
         ratio = np.exp(np.clip(new - old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
-        rounding = rounding_of(e, "advantages") + rounding_of(e, "old_log_probs") * np.abs(old)
+        rounding = rounding_of(e, LOSS) + rounding_of(e, "old_log_probs") * np.abs(old)
         rounding = rounding + rounding_of(e, "new_log_probs") * np.abs(new)
     variants = [
         (told, Terms(matrix, np.abs(matrix) * rounding, seen)) for told, matrix in _policy_terms(e, ratio, advantages)
@@ -77,10 +78,10 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Fit]:
 
     Σ Â of whitened advantages is nearly 0 and mostly rounding, so the number is only known to lie beyond every mean.
     """
-    (told, terms), advantages, found = variant, e["advantages"], e.dump.scalars["pg_loss"]
+    (told, terms), advantages, found = variant, e[LOSS], e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
         product, total = terms.matrix * advantages, float(advantages.sum())
-        size, rounding = float(np.abs(advantages).sum()), rounding_of(e, "advantages")
+        size, rounding = float(np.abs(advantages).sum()), rounding_of(e, LOSS)
         if not np.isfinite(product).all() or not size:
             return []
         loose = 3e-6 * size + SPREADS * rounding * float(np.sqrt((advantages**2).sum()))
@@ -301,7 +302,7 @@ def _either(found: list[Way]) -> dict[str, str]:
 
 CHECKS: tuple[Check, ...] = (
     Check.written(
-        "K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", "advantages"), policy_loss,
+        "K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", LOSS), policy_loss,
     ),
     Check.written(
         "K12 value loss", ("vf_loss", "new_values", "values", "returns"), value_loss

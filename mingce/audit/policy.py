@@ -202,7 +202,7 @@ def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
 
 def _behind(e: Evidence, use: Bools) -> bool:
     """Whether the tokens say that an older version of the weights drew them."""
-    version = e.settings.get("learner_version")
+    version = e.settings.learner_version
     if version is None or "weight_versions" not in e.dump.columns:
         return False
     return bool((e["weight_versions"][use] < float(version)).mean() > 0.5)
@@ -271,7 +271,7 @@ def _carriers(x: Floats) -> float:
 
 def _sharper(e: Evidence) -> tuple[int, ...]:
     """Which of temperature and truncation the settings leave possible."""
-    temperature, top_p, top_k = (e.settings.get(name) for name in ("temperature", "top_p", "top_k"))
+    temperature, top_p, top_k = e.settings.temperature, e.settings.top_p, e.settings.top_k
     cut = (top_p is not None and float(top_p) < 1) or (top_k is not None and int(top_k) > 0)
     if temperature is not None and float(temperature) == 1 and cut:
         return (14,)

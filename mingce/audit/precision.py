@@ -9,11 +9,12 @@ import numpy as np
 from mingce.audit import geometry
 from mingce.audit.evidence import Bools, Evidence
 from mingce.audit.finding import Check, Fault, Finding
+from mingce.record.dump import LOSS, RAW
 
 LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
 # Columns in the order in which they are made: what is not finite in one makes the later ones so.
 MAKING = (
-    *LOG_PROBS[:3], "entropy", "scores", "kl", "rewards", "values", "deltas", "raw_advantages", "returns", "advantages",
+    *LOG_PROBS[:3], "entropy", "scores", "kl", "rewards", "values", "deltas", RAW, "returns", LOSS,
     "new_log_probs", "new_values", "ratio", "importance_weights",
 )  # fmt: skip
 OPPOSITE = {"rollout_log_probs": "old_log_probs", "old_log_probs": "rollout_log_probs"}
@@ -61,8 +62,8 @@ ROUNDED_DUMP = Fault.written("rounded-dump", "note", (21,))
 def finite(e: Evidence) -> Iterator[Finding]:
     """The first column, in the order of making, that holds a NaN or an inf; later ones inherit it."""
     behind: dict[str, Bools] = {}
-    for name in (one for one in MAKING if one in e.dump.columns):
-        bad = ~np.isfinite(e.dump.columns[name])
+    for name in (one for one in MAKING if e.dump.holds(one)):
+        bad = ~np.isfinite(e.dump.column(name))
         if not bad.any():
             continue
         chosen = bad & e.mask
@@ -73,16 +74,16 @@ def finite(e: Evidence) -> Iterator[Finding]:
             return
     if behind:
         bad = np.logical_or.reduce(list(behind.values()))
-        values = {"columns": ", ".join(behind), "count": int(bad.sum())}
+        values = {"columns": ", ".join(map(e.dump.name_of, behind)), "count": int(bad.sum())}
         column = next(iter(behind))
         places = e.places(behind[column], np.zeros(bad.shape), e[column])
-        yield Finding(BEHIND_MASK, column, values, places, float(bad.any(axis=1).mean()))
+        yield Finding(BEHIND_MASK, e.dump.name_of(column), values, places, float(bad.any(axis=1).mean()))
 
 
 def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
     count, share = int(bad.sum()), float(bad.any(axis=1).mean())
     places = e.places(bad, np.full(bad.shape, np.nan), e[name])
-    credit = ("raw_advantages", "advantages") if e.has("values") else ("raw_advantages", "advantages", "returns")
+    credit = (RAW, LOSS) if e.has("values") else (RAW, LOSS, "returns")
     if name not in credit:  # without a critic the returns are advantages by another name
         negative = bool((e[name][bad] == -np.inf).all()) and name in LOG_PROBS
         return Finding(NOT_FINITE, name, {"column": name, "count": count}, places, share, classes=(14,) * negative)
@@ -93,7 +94,7 @@ def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
         why = ("受影响的行都是组里唯一的样本", "the rows hit are the only samples of their group")
     else:
         why = ("白化或分组的方差没有定义", "the variance of the whitening or of the group is undefined")
-    return Finding(DEGENERATE, name, {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
+    return Finding(DEGENERATE, e.dump.name_of(name), {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
 
 
 def _alone(e: Evidence, bad: Bools) -> bool:
@@ -195,7 +196,7 @@ def _grown(seed: Bools, within: Bools) -> Bools:
 
 def half_precision(e: Evidence) -> Iterator[Finding]:
     """Log-probs on the grid of a 16-bit format, in a dump whose other columns are finer."""
-    kinds = {name: _kind(e, name) for name in MAKING if name in e.dump.columns}
+    kinds = {name: _kind(e, name) for name in MAKING if e.dump.holds(name)}
     coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
     own = [name for name in LOG_PROBS[1:] if name in coarse]
     if not own:
@@ -214,7 +215,7 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
 
 def _kind(e: Evidence, name: str) -> str | None:
     """The format whose grid holds the column's numbers; None when too few numbers say so."""
-    column = e.dump.columns[name]
+    column = e.dump.column(name)
     seen = column[e.mask & np.isfinite(column) & (column != 0)]
     if seen.dtype == np.float64:
         with np.errstate(over="ignore"):

@@ -121,7 +121,7 @@ def _policy(e: Evidence, chosen: Rescored, policy: Rescorer) -> Iterator[Finding
         yield passes
     elif old:
         yield old.finding
-    truncated = any(e.settings.get(n) not in (None, 0, -1, 1, 1.0) for n in ("top_p", "top_k", "min_p"))
+    truncated = any(one not in (None, 0, -1, 1) for one in (e.settings.top_p, e.settings.top_k, e.settings.min_p))
     if not e.has("rollout_log_probs") or truncated:
         return
     rollout = _judged(e, chosen, policy, "rollout_log_probs")
@@ -188,7 +188,7 @@ def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Ver
         return verdict(PRECISION, noise=noise)
     for temperature in GRID:
         if explains(scorer.at(temperature)):
-            known = e.settings.get("temperature") is not None
+            known = e.settings.temperature is not None
             return verdict(TEMPERATURE if known else KNOWN_TEMPERATURE, found=temperature, wanted=wanted)
     return verdict(DIFFERS)
 

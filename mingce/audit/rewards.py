@@ -83,7 +83,7 @@ def _fit(y: Floats, k: Floats) -> tuple[float, float]:
 
 def composition(e: Evidence) -> Iterator[Finding]:
     """r = s − β·k on chosen tokens and r = s elsewhere; which k, which β."""
-    if e.settings.get("whiten_rewards"):
+    if e.settings.whiten_rewards:
         yield Finding(REWARDS_WHITENED, "rewards")
         return
     penalties = _penalties(e)
@@ -104,7 +104,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if len(y) and np.abs(y).max() > grain * (0.1 if e.coarse else 1.0):
         fits = {one: _fit(y, np.where(finite, k, 0.0)[judged]) for one, k in penalties.items()}
         name = min(fits, key=lambda one: fits[one][1])
-        wanted = kl_name(e.settings.get("kl_estimator"))
+        wanted = kl_name(e.settings.kl_estimator)
         enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
         if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.3, 1.5 * fits[name][1]):
             name = wanted
@@ -123,7 +123,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
 
 def _judge_penalty(e: Evidence, name: str, wanted: str, beta: float, judged: Bools, taken: Floats) -> Iterator[Finding]:
     said = {"beta": beta, "found": name, "wanted": wanted}
-    given = e.settings.get("beta")
+    given = e.settings.beta
     scores = e["scores"] if e.has("scores") else np.zeros_like(taken)
     if beta < 0:
         yield Finding(KL_SIGN, "rewards", said, e.places(judged & (taken != 0), scores + taken, e["rewards"]))
@@ -162,19 +162,19 @@ def _scores(e: Evidence) -> Floats:
     if e.has("scores"):
         return np.nan_to_num(e["scores"], nan=0.0, posinf=0.0, neginf=0.0)
     rewards = np.nan_to_num(e["rewards"], nan=0.0, posinf=0.0, neginf=0.0)
-    if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.get("beta"):
+    if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.beta:
         return rewards
     penalties = _penalties(e)
-    known = kl_name(e.settings.get("kl_estimator"))
+    known = kl_name(e.settings.kl_estimator)
     k = np.nan_to_num(penalties.get(known, next(iter(penalties.values()))), nan=0.0, posinf=0.0, neginf=0.0)
-    left = rewards + float(e.settings["beta"]) * np.where(e.mask, k, 0.0)
+    left = rewards + e.settings.beta * np.where(e.mask, k, 0.0)
     noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)
     return np.where(np.abs(left) > noise, left, 0.0)
 
 
 def placement(e: Evidence) -> Iterator[Finding]:
     """A response's one score belongs on its last chosen token."""
-    if e.settings.get("whiten_rewards") and not e.has("scores"):
+    if e.settings.whiten_rewards and not e.has("scores"):
         return  # whitening has moved every reward: the score's place can no longer be told
     scores = _scores(e)
     there = scores != 0

@@ -69,7 +69,7 @@ def first_rows(e: Evidence) -> Bools | None:
     if "minibatch" in e.dump.rows:
         first = np.array([one == 0 for one in e.row("minibatch")], bool)
         return first & np.array([one == 0 for one in e.row("epoch")], bool) if "epoch" in e.dump.rows else first
-    return np.ones(len(e.mask), bool) if e.settings.get("first_minibatch") else None
+    return np.ones(len(e.mask), bool) if e.settings.first_minibatch else None
 
 
 def _first(e: Evidence) -> Bools | None:
@@ -244,7 +244,7 @@ def reference(e: Evidence) -> Iterator[Finding]:
         places = e.places(use & (np.abs(old - ref) > 0.3), old, ref)
         yield Finding(REFERENCE_SHIFTED, "ref_log_probs", values, places, classes=(18,) if shift else (40,))
         return
-    step = e.settings.get("step", e.dump.step)
+    step = e.dump.step if e.settings.step is None else e.settings.step
     if step is None or lie.kind != "aligned":
         return
     step = int(step)
