@@ -19,52 +19,49 @@ from mingce.specs import ESTIMATORS
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-RETURNS = Fault.written(
-    "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages",
-    "https://github.com/natolambert/rlhf-book/pull/216",
+RETURNS = Fault.of(
+    "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages", "natolambert/rlhf-book/pull/216"
+)
+REWARD_MINUS_VALUE = Fault.of(
+    "advantage-is-reward-minus-value", "bug", (33,),
+    "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)", "hpcaitech/ColossalAI/issues/4491",
 )  # fmt: skip
-REWARD_MINUS_VALUE = Fault.written(
-    "advantage-is-reward-minus-value", "bug", (33,), "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)",
-    "https://github.com/hpcaitech/ColossalAI/issues/4491",
+VALUES_SHIFTED = Fault.of(
+    "values-shifted", "bug", (19,),
+    "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t", "verl-project/verl/issues/1758",
 )  # fmt: skip
-VALUES_SHIFTED = Fault.written(
-    "values-shifted", "bug", (19,), "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t",
-    "https://github.com/verl-project/verl/issues/1758",
+UNEXPLAINED = Fault.of(
+    "advantage-unexplained", "bug", (33,),
+    "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}", "natolambert/rlhf-book/pull/216",
 )  # fmt: skip
-UNEXPLAINED = Fault.written(
-    "advantage-unexplained", "bug", (33,), "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
-    "https://github.com/natolambert/rlhf-book/pull/216",
+ROWS_SWAPPED = Fault.of(
+    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]", "allenai/open-instruct/pull/1794"
+)
+VALUES_OTHER_MASK = Fault.of(
+    "values-masked-by-another-row", "bug", (19, 37),
+    "V(s_t) kept where m_t = 1, of the same row", "volcengine/verl/pull/1440",
 )  # fmt: skip
-ROWS_SWAPPED = Fault.written(
-    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]",
-    "https://github.com/allenai/open-instruct/pull/1794",
+THROUGH_HOLES = Fault.of(
+    "recursion-through-tool-tokens", "bug", (3,),
+    "A_t = δ_t + γλA_{t'} with t' the next chosen token", "verl-project/verl/pull/2337",
 )  # fmt: skip
-VALUES_OTHER_MASK = Fault.written(
-    "values-masked-by-another-row", "bug", (19, 37), "V(s_t) kept where m_t = 1, of the same row",
-    "https://github.com/volcengine/verl/pull/1440",
+HOLE_CUTS = Fault.of(
+    "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token", "verl-project/verl/pull/6376"
+)
+PAD_BOOTSTRAP = Fault.of(
+    "pad-value-bootstraps", "bug", (16,),
+    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
 )  # fmt: skip
-THROUGH_HOLES = Fault.written(
-    "recursion-through-tool-tokens", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    "https://github.com/verl-project/verl/pull/2337",
+TRUNCATED_TERMINAL = Fault.of(
+    "truncated-as-terminal", "note", (34,),
+    "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e", "huggingface/trl/pull/1536",
 )  # fmt: skip
-HOLE_CUTS = Fault.written(
-    "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    "https://github.com/verl-project/verl/pull/6376",
+TRUNCATED_BOOTSTRAP = Fault.of("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
+LAST_STEP = Fault.of(
+    "last-step-unexplained", "bug", (16, 19),
+    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
 )  # fmt: skip
-PAD_BOOTSTRAP = Fault.written(
-    "pad-value-bootstraps", "bug", (16,), "A_e = r_e − V_e at the last token of a response that ended",
-    "https://github.com/alibaba/ROLL/pull/447",
-)  # fmt: skip
-TRUNCATED_TERMINAL = Fault.written(
-    "truncated-as-terminal", "note", (34,), "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e",
-    "https://github.com/huggingface/trl/pull/1536",
-)  # fmt: skip
-TRUNCATED_BOOTSTRAP = Fault.written("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
-LAST_STEP = Fault.written(
-    "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended",
-    "https://github.com/alibaba/ROLL/pull/447",
-)  # fmt: skip
-OTHER_SETTINGS = Fault.written("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
+OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
 
 # ── the recursion, one step at a time ──────────────────────────────────────────────────────────────────────────────
 
@@ -435,7 +432,7 @@ def returns(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check.written("K5 gae", ("rewards", "values", f"{RAW}|returns"), recursion),
-    Check.written("K5 sums", ("rewards", f"{RAW}|returns"), reward_to_go),
-    Check.written("K6 returns", (RAW, "values", "returns"), returns),
+    Check.of("K5 gae", ("rewards", "values", f"{RAW}|returns"), recursion),
+    Check.of("K5 sums", ("rewards", f"{RAW}|returns"), reward_to_go),
+    Check.of("K6 returns", (RAW, "values", "returns"), returns),
 )  # fmt: skip

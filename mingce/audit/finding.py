@@ -37,12 +37,11 @@ class Fault:
     link: str = ""  # a public report of the same bug
 
     @classmethod
-    def written(
-        cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", link: str = ""
-    ) -> Fault:
-        """The fault whose texts stand under its code."""
+    def of(cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", report: str = "") -> Fault:
+        """The fault whose texts stand under its code; `report` is an address below github.com."""
         parts = texts.parts("audit", code)
         cause, change = (parts.get(name, ("", "")) for name in ("cause", "change"))
+        link = f"https://github.com/{report}" if report else ""
         return cls(code, severity, classes, texts.pair("audit", code), formula, cause, change, link)
 
     def __post_init__(self) -> None:
@@ -91,7 +90,7 @@ class Check:
     run: Callable[[Evidence], Iterable[Finding]]
 
     @classmethod
-    def written(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
+    def of(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
         """The check whose title stands under its name in the list of the texts' `checks`."""
         zh, en = (texts.named(texts.texts("audit", lang)["checks"])[name] for lang in LANGS)
         return cls(name, (zh, en), needs, run)

@@ -15,58 +15,34 @@ SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the b
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-MASK_VALUES = Fault.written(
-    "mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1",
-    "https://github.com/verl-project/verl/issues/2506",
+MASK_VALUES = Fault.of("mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1", "verl-project/verl/issues/2506")
+PADS_CHOSEN = Fault.of(
+    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token", "verl-project/verl/issues/3805"
+)
+LOSS_OUTSIDE = Fault.of("loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t", "verl-project/verl/pull/2337")
+EOS_MASKED = Fault.of(
+    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response", "huggingface/trl/pull/6357"
+)
+EOS_FORCED = Fault.of(
+    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy", "OpenRLHF/OpenRLHF/issues/238"
+)
+EOS_TRIMMED = Fault.of(
+    "eos-trimmed", "suspicious", (36,),
+    "y_e ∈ stop ids where the row stopped by itself", "databricks/compose-rl/pull/31",
 )  # fmt: skip
-PADS_CHOSEN = Fault.written(
-    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token",
-    "https://github.com/verl-project/verl/issues/3805",
+OTHER_STOP = Fault.of("other-stop-id", "suspicious", (36,), "y_e ∈ stop ids", "databricks/compose-rl/pull/31")
+ROWS_CUT = Fault.of("rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1", "huggingface/trl/pull/1536")
+POSITIONS = Fault.of(
+    "positions-ignore-padding", "bug", (13,),
+    "position_ids = cumsum(attention_mask) − 1", "OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-LOSS_OUTSIDE = Fault.written(
-    "loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t",
-    "https://github.com/verl-project/verl/pull/2337",
+POSITIONS_BROKEN = Fault.of(
+    "positions-not-consecutive", "bug", (13, 40),
+    "position_ids = cumsum(attention_mask) − 1", "modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-EOS_MASKED = Fault.written(
-    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response",
-    "https://github.com/huggingface/trl/pull/6357",
-)  # fmt: skip
-EOS_FORCED = Fault.written(
-    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/238",
-)  # fmt: skip
-EOS_TRIMMED = Fault.written(
-    "eos-trimmed", "suspicious", (36,), "y_e ∈ stop ids where the row stopped by itself",
-    "https://github.com/databricks/compose-rl/pull/31",
-)  # fmt: skip
-OTHER_STOP = Fault.written(
-    "other-stop-id", "suspicious", (36,), "y_e ∈ stop ids",
-    "https://github.com/databricks/compose-rl/pull/31",
-)  # fmt: skip
-ROWS_CUT = Fault.written(
-    "rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1",
-    "https://github.com/huggingface/trl/pull/1536",
-)  # fmt: skip
-POSITIONS = Fault.written(
-    "positions-ignore-padding", "bug", (13,), "position_ids = cumsum(attention_mask) − 1",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
-POSITIONS_BROKEN = Fault.written(
-    "positions-not-consecutive", "bug", (13, 40), "position_ids = cumsum(attention_mask) − 1",
-    "https://github.com/modelscope/ms-swift/pull/10071",
-)  # fmt: skip
-RETOKENISED = Fault.written(
-    "retokenised-ids", "bug", (12,), "token_ids = rollout_ids",
-    "https://github.com/huggingface/trl/issues/5224",
-)  # fmt: skip
-DOUBLE_BOS = Fault.written(
-    "double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS",
-    "https://github.com/vllm-project/vllm/pull/55288",
-)  # fmt: skip
-OTHER_TEXT = Fault.written(
-    "scored-other-text", "bug", (46,), "reward_text = decode(y)",
-    "https://github.com/verl-project/verl/pull/6392",
-)  # fmt: skip
+RETOKENISED = Fault.of("retokenised-ids", "bug", (12,), "token_ids = rollout_ids", "huggingface/trl/issues/5224")
+DOUBLE_BOS = Fault.of("double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS", "vllm-project/vllm/pull/55288")
+OTHER_TEXT = Fault.of("scored-other-text", "bug", (46,), "reward_text = decode(y)", "verl-project/verl/pull/6392")
 
 # ── masks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -371,10 +347,10 @@ def _share(wrong: Bools) -> float:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written("K1 masks", (), masks),
-    Check.written("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
-    Check.written("K16 positions", ("position_ids",), positions),
-    Check.written("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
-    Check.written("K16 prompts", ("prompt_ids", "bos_id"), prompts),
-    Check.written("K16 texts", ("response", "reward_text"), scored_text),
+    Check.of("K1 masks", (), masks),
+    Check.of("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
+    Check.of("K16 positions", ("position_ids",), positions),
+    Check.of("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
+    Check.of("K16 prompts", ("prompt_ids", "bos_id"), prompts),
+    Check.of("K16 texts", ("response", "reward_text"), scored_text),
 )  # fmt: skip

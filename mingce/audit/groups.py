@@ -13,28 +13,21 @@ from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS, Estimator
 
-MISFORMED = Fault.written(
-    "groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
-    "https://github.com/THUDM/slime/issues/1414",
+MISFORMED = Fault.of(
+    "groups-misformed", "bug", (1,),
+    "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt", "THUDM/slime/issues/1414",
 )  # fmt: skip
-DESYNC = Fault.written(
-    "rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)",
-    "https://github.com/allenai/open-instruct/pull/1794",
+DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)", "allenai/open-instruct/pull/1794")
+INCOMPLETE = Fault.of(
+    "group-statistics-of-missing-rows", "bug", (1, 37),
+    "A_i = (x_i − mean_g)/std_g over the rows of g in the batch", "allenai/open-instruct/pull/1794",
 )  # fmt: skip
-INCOMPLETE = Fault.written(
-    "group-statistics-of-missing-rows", "bug", (1, 37), "A_i = (x_i − mean_g)/std_g over the rows of g in the batch",
-    "https://github.com/allenai/open-instruct/pull/1794",
-)  # fmt: skip
-MASKED_REWARD = Fault.written(
-    "group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t",
-    "https://github.com/verl-project/verl/pull/6362",
-)  # fmt: skip
-SINGLETON = Fault.written(
-    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0",
-    "https://github.com/rllm-org/rllm/pull/776",
-)  # fmt: skip
-HOW = Fault.written("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
-UNEXPLAINED = Fault.written("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
+MASKED_REWARD = Fault.of("group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t", "verl-project/verl/pull/6362")
+SINGLETON = Fault.of(
+    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0", "rllm-org/rllm/pull/776"
+)
+HOW = Fault.of("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
+UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
 
 FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
 
@@ -280,5 +273,5 @@ def _row_places(used: Ints, expected: Floats, found: Floats, tolerance: float) -
 
 
 CHECKS = (
-    Check.written("K8 groups", (LOSS, "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
+    Check.of("K8 groups", (LOSS, "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
 )  # fmt: skip

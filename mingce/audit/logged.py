@@ -16,30 +16,23 @@ EFFECT = 0.01
 LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
 
-OVER_PADS = Fault.written(
-    "metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m",
-    "https://github.com/huggingface/trl/issues/6803",
+OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m", "huggingface/trl/issues/6803")
+CLIPFRAC = Fault.of(
+    "value-clipfrac-zero", "bug", (45,),
+    "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]", "RLinf/RLinf/issues/1529",
 )  # fmt: skip
-CLIPFRAC = Fault.written(
-    "value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]",
-    "https://github.com/RLinf/RLinf/issues/1529",
-)  # fmt: skip
-SAME_VALUES = Fault.written(
-    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update",
-    "https://github.com/RLinf/RLinf/issues/1529",
-)  # fmt: skip
-KL_PLACE = Fault.written(
-    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_TWICE = Fault.written(
-    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_NEVER = Fault.written(
-    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
+SAME_VALUES = Fault.of(
+    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update", "RLinf/RLinf/issues/1529"
+)
+KL_PLACE = Fault.of(
+    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss", "verl-project/verl/issues/211"
+)
+KL_TWICE = Fault.of(
+    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
+)
+KL_NEVER = Fault.of(
+    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
+)
 _OVER = {
     "all": ("填充位置", "all slots, padding too"),
     "attended": ("工具输出等非策略 token", "all attended tokens, tool output too"),
@@ -194,11 +187,11 @@ def _reference_is_here(e: Evidence) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written(
+    Check.of(
         "K12 logged metrics", ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
     ),
-    Check.written("K12 value clip", ("new_values", "values"), value_clip),
-    Check.written(
+    Check.of("K12 value clip", ("new_values", "values"), value_clip),
+    Check.of(
         "K12 KL place", ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
     ),
 )  # fmt: skip

@@ -24,37 +24,29 @@ VARIED = 32  # so many different numbers must sit on the half-precision grid bef
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-BEHIND_MASK = Fault.written(
-    "nonfinite-behind-mask", "bug", (38,), "every stored number is finite, where m_t = 0 as well",
-    "https://github.com/verl-project/verl/pull/2377",
+BEHIND_MASK = Fault.of(
+    "nonfinite-behind-mask", "bug", (38,),
+    "every stored number is finite, where m_t = 0 as well", "verl-project/verl/pull/2377",
 )  # fmt: skip
-NOT_FINITE = Fault.written(
-    "nonfinite", "bug", (), "every stored number is finite where m_t = 1",
-    "https://github.com/huggingface/trl/issues/6789",
+NOT_FINITE = Fault.of(
+    "nonfinite", "bug", (), "every stored number is finite where m_t = 1", "huggingface/trl/issues/6789"
+)
+DEGENERATE = Fault.of(
+    "degenerate-whitening", "bug", (31,),
+    "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined", "huggingface/trl/pull/5773",
 )  # fmt: skip
-DEGENERATE = Fault.written(
-    "degenerate-whitening", "bug", (31,), "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined",
-    "https://github.com/huggingface/trl/pull/5773",
+FILLED = Fault.of(
+    "fill-value-as-log-prob", "bug", (28,),
+    "log-probs of chosen tokens come from a model", "huggingface/trl/issues/2496",
 )  # fmt: skip
-FILLED = Fault.written(
-    "fill-value-as-log-prob", "bug", (28,), "log-probs of chosen tokens come from a model",
-    "https://github.com/huggingface/trl/issues/2496",
-)  # fmt: skip
-FILLED_TAIL = Fault.written(
-    "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token",
-    "https://github.com/rllm-org/rllm/issues/816",
-)  # fmt: skip
-NEVER_FILLED = Fault.written("column-all-zero", "note", ())
-PAD_FILL = Fault.written("pad-fill-value", "convention", (28,), link="https://github.com/huggingface/trl/issues/2496")
-POSITIVE = Fault.written(
-    "positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0",
-    "https://github.com/AI-Hypercomputer/maxtext/pull/5231",
-)  # fmt: skip
-HALF = Fault.written(
-    "half-precision-log-probs", "bug", (21,), "log π(a_t) in float32",
-    "https://github.com/OpenRLHF/OpenRLHF/pull/634",
-)  # fmt: skip
-ROUNDED_DUMP = Fault.written("rounded-dump", "note", (21,))
+FILLED_TAIL = Fault.of(
+    "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token", "rllm-org/rllm/issues/816"
+)
+NEVER_FILLED = Fault.of("column-all-zero", "note", ())
+PAD_FILL = Fault.of("pad-fill-value", "convention", (28,), report="huggingface/trl/issues/2496")
+POSITIVE = Fault.of("positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0", "AI-Hypercomputer/maxtext/pull/5231")
+HALF = Fault.of("half-precision-log-probs", "bug", (21,), "log π(a_t) in float32", "OpenRLHF/OpenRLHF/pull/634")
+ROUNDED_DUMP = Fault.of("rounded-dump", "note", (21,))
 
 # ── not finite ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -233,8 +225,8 @@ def _kind(e: Evidence, name: str) -> str | None:
     return "float16" if not bits & np.uint32(0x1FFF) else "float32"
 
 
-VALUES = Check.written("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
+VALUES = Check.of("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
 CHECKS: tuple[Check, ...] = (
-    Check.written("K9 finite", (), finite),
-    Check.written("K9 half precision", ("|".join(LOG_PROBS),), half_precision),
+    Check.of("K9 finite", (), finite),
+    Check.of("K9 half precision", ("|".join(LOG_PROBS),), half_precision),
 )

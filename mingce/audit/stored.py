@@ -11,9 +11,9 @@ from mingce.audit.evidence import Bools, Evidence, Floats, rows_with
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.kl import kl_estimates
 
-DELTAS = Fault.written("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
-RATIO = Fault.written("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
-KL = Fault.written("kl-disagrees", "bug", (), "k_t = k(log π_old − log π_ref)")
+DELTAS = Fault.of("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
+RATIO = Fault.of("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
+KL = Fault.of("kl-disagrees", "bug", (), "k_t = k(log π_old − log π_ref)")
 
 
 def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bools, room: Floats) -> Iterator[Finding]:
@@ -61,7 +61,7 @@ def kl(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check.written("K6 td errors", ("deltas", "rewards", "values"), deltas),
-    Check.written("K6 kl", ("kl", "old_log_probs", "ref_log_probs"), kl),
-    Check.written("K6 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio),
+    Check.of("K6 td errors", ("deltas", "rewards", "values"), deltas),
+    Check.of("K6 kl", ("kl", "old_log_probs", "ref_log_probs"), kl),
+    Check.of("K6 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio),
 )

@@ -17,26 +17,22 @@ from mingce.record.dump import LOSS, RAW
 
 EPSILON = 1e-8
 
-WRONG_TOKENS = Fault.written(
-    "whitened-over-other-tokens", "bug", (29,), "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1",
-    "https://github.com/verl-project/verl/pull/1527",
+WRONG_TOKENS = Fault.of(
+    "whitened-over-other-tokens", "bug", (29,),
+    "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1", "verl-project/verl/pull/1527",
 )  # fmt: skip
-WRONG_SCOPE = Fault.written(
-    "whitened-in-parts", "bug", (30,), "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch",
-    "https://github.com/thomfoster/minRLHF/issues/5",
+WRONG_SCOPE = Fault.of(
+    "whitened-in-parts", "bug", (30,),
+    "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch", "thomfoster/minRLHF/issues/5",
 )  # fmt: skip
-PER_RANK = Fault.written("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
-MEAN_BACK = Fault.written(
-    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens",
-    "https://github.com/meta-pytorch/torchtune/pull/1005",
-)  # fmt: skip
-HOW = Fault.written("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
-PADS = Fault.written("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
-DEGENERATE = Fault.written(
-    "whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0",
-    "https://github.com/huggingface/trl/pull/5773",
-)  # fmt: skip
-UNEXPLAINED = Fault.written("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
+PER_RANK = Fault.of("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
+MEAN_BACK = Fault.of(
+    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens", "meta-pytorch/torchtune/pull/1005"
+)
+HOW = Fault.of("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
+PADS = Fault.of("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
+DEGENERATE = Fault.of("whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0", "huggingface/trl/pull/5773")
+UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
 
 
 @dataclass(frozen=True)
@@ -177,4 +173,4 @@ def _told(way: Way) -> tuple[str, str]:
     }[way.kind]  # fmt: skip
 
 
-CHECKS = (Check.written("K7 whitening", (LOSS, f"{RAW}|returns"), whitening),)
+CHECKS = (Check.of("K7 whitening", (LOSS, f"{RAW}|returns"), whitening),)
