@@ -218,7 +218,7 @@ def run_clean(maker: str, batches: int, folder: Path, details: bool) -> tuple[in
         found = findings_of(dump)
         seen.update({(finding.level, finding.fault.code) for finding in found})
         if details and found and found[0].level in ("bug", "suspicious"):
-            about = dump[-1].settings.get("estimator"), dump[-1].shape, dump[-1].source
+            about = dump[-1].settings.estimator, dump[-1].shape, dump[-1].source
             console.print(f"[bold]{name}[/] {about}", highlight=False)
             tell(found)
     return count, seen

@@ -19,9 +19,10 @@ from audit_world import BOS, EOS, PAD, Policy, Rollouts, Sampler, draw, rounding
 from torch import Tensor
 
 from mingce.algorithms import advantage
-from mingce.record.dump import Dump
+from mingce.record.dump import Dump, with_ledger_names
 from mingce.specs import AGGREGATIONS, ESTIMATORS
 from mingce.specs.estimators import TRUNCATIONS, lambda_of
+from mingce.specs.settings import DumpSettings
 
 Stage = Callable[["Case"], None]
 STAGES = ("measure", "score", "reward", "credit", "whiten", "update", "log")
@@ -264,7 +265,7 @@ class Case:
             ],
             "finish_reason": list(rollouts.finish),
             "outcome": [float(x) for x in self.outcomes],
-            "final_values": self.raw["all_values"].gather(1, (self.last_present + 1)[:, None])[:, 0].tolist(),
+            "bootstrap_value": self.raw["all_values"].gather(1, (self.last_present + 1)[:, None])[:, 0].tolist(),
         }
         if self.maker == "verl":  # its position ids stand still on the pads of the response
             for i, prompt in enumerate(rollouts.prompts):
@@ -272,7 +273,7 @@ class Case:
                 pads = [0] * (longest - len(prompt))
                 rows["position_ids"][i] = pads + [min(j, end) for j in range(len(prompt) + width)]
         if self.estimator not in CRITIC:
-            rows.pop("final_values")
+            rows.pop("bootstrap_value")
         rows |= self.rows
         scalars = dict(self.scalars)
         for name in self.hide:
@@ -280,7 +281,8 @@ class Case:
                 part.pop(name, None)
         stored = {name: "bfloat16" if coarse else "float32" for name in columns if name in FLOATS}
         source = {"own": "mingce", "verl": "verl"}[self.maker]
-        return Dump(columns, rows, settings, scalars, source, stored, step=self.step)
+        given = DumpSettings(**settings)
+        return Dump(with_ledger_names(columns), rows, given, scalars, source, with_ledger_names(stored), step=self.step)
 
 
 def last_of(mask: Tensor) -> Tensor:

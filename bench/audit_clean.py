@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from audit_case import CRITIC, STAGES, Case, Stage
@@ -187,9 +189,8 @@ def clean(seed: int, maker: str = "own", holes: bool = True, coarse: bool = Fals
         case.settings |= {"beta": 0.0, "kl_loss_coef": 0.01}
     dump = case.dump(coarse)
     if rng.random() < 0.3 and case.estimator not in ("n_step", "uniform", "last_k"):  # nobody could guess these
-        for name in ("gamma", "lam", "beta", "kl_estimator", "estimator", "loss_agg_mode", "loss_norm"):
-            dump.settings.pop(name, None)
-    dump.settings = {name: value for name, value in dump.settings.items() if value is not None}
+        names = ("gamma", "lam", "beta", "kl_estimator", "estimator", "loss_agg_mode", "loss_norm")
+        dump.settings = replace(dump.settings, **dict.fromkeys(names))
     if maker == "own" and rng.random() < 0.3:
         dump.source = "generic"
     return dump

@@ -24,6 +24,7 @@ from audit_case import STAGES, Case, Stage
 from audit_clean import measure, micro_batches, parts, place_score
 
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 PEERS = Path(os.environ.get("MINGCE_PEERS", Path(tempfile.gettempdir()) / "mingce_peers"))
 FILES = ("verl/utils/torch_functional.py", "verl/trainer/ppo/core_algos.py")
@@ -188,4 +189,4 @@ def from_trl(path: Path, coarse: bool = False) -> Dump:
         "outcome": found["scores"].tolist(),
     }
     stored = dict.fromkeys(columns, "bfloat16" if coarse else "float32")
-    return Dump(columns, rows, settings, {}, "trl", stored, path=str(path), step=step)
+    return Dump(columns, rows, DumpSettings(**settings), {}, "trl", stored, path=str(path), step=step)

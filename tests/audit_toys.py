@@ -10,6 +10,7 @@ from mingce.audit import geometry, policy, precision
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 VOCABULARY, STATE = 64, 16
 EOS, PAD, BOS = 1, 0, 2
@@ -96,7 +97,7 @@ def toy(
     return Dump(
         columns,
         {"left_pad": pads.tolist(), "prompt_ids": prompts, "finish_reason": ends},
-        {"eos_id": EOS, "pad_id": PAD, "bos_id": BOS},
+        DumpSettings(eos_id=EOS, pad_id=PAD, bos_id=BOS),
     )
 
 

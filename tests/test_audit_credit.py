@@ -21,6 +21,7 @@ from mingce.audit import credit, groups, rewards, stored, whitening
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 GAMMA, LAM, BETA = 0.98, 0.9, 0.05
 Columns = dict[str, Tensor]
@@ -59,7 +60,9 @@ def credited(c: Columns, reward: Tensor) -> Columns:
 
 
 def look(c: Columns, rows: dict[str, list[Any]] | None = None, **given_settings: Any) -> tuple[Evidence, list[Finding]]:
-    evidence = Evidence(Dump({name: column.numpy() for name, column in c.items()}, rows or {}, given_settings))
+    evidence = Evidence(
+        Dump({name: column.numpy() for name, column in c.items()}, rows or {}, DumpSettings(**given_settings))
+    )
     found: list[Finding] = []
     for family in (rewards, credit, stored, whitening, groups):
         for check in family.CHECKS:
@@ -96,8 +99,8 @@ def test_gamma_and_lambda_are_read_off_the_numbers(batch: Batch, gamma: float, l
     columns["rewards"] = torch.where(batch.mask, batch.rewards, 0.0)
     evidence, found = look(columns)
     assert codes(found) == []
-    assert evidence.settings["gamma"] == pytest.approx(gamma, abs=1e-3)
-    assert evidence.settings["lam"] == pytest.approx(lam, abs=1e-3)
+    assert evidence.settings.gamma == pytest.approx(gamma, abs=1e-3)
+    assert evidence.settings.lam == pytest.approx(lam, abs=1e-3)
 
 
 @pytest.mark.parametrize("estimator", ["k1", "abs", "k2", "k3"])
@@ -109,8 +112,8 @@ def test_clean_batches_are_clean(estimator: str, rounded: bool) -> None:
             c = {name: x.bfloat16().float() if x.is_floating_point() else x for name, x in c.items()}
         evidence, found = look(c, kl_estimator=estimator)
         assert codes(found) == []
-        assert evidence.settings["beta"] == pytest.approx(BETA, rel=0.05 if rounded else 1e-3)
-        assert evidence.settings["lam"] == pytest.approx(LAM, abs=0.02 if rounded else 1e-3)
+        assert evidence.settings.beta == pytest.approx(BETA, rel=0.05 if rounded else 1e-3)
+        assert evidence.settings.lam == pytest.approx(LAM, abs=0.02 if rounded else 1e-3)
 
 
 def test_another_estimator_or_coefficient_than_the_settings_say() -> None:
@@ -138,7 +141,7 @@ def test_the_convention_of_trl_is_one() -> None:
     evidence, found = look(c)
     assert codes(found) == []
     assert "score-after-last" in codes(found, "convention")
-    assert evidence.settings["gamma"] == pytest.approx(GAMMA)
+    assert evidence.settings.gamma == pytest.approx(GAMMA)
     c["values"] = torch.where(mask, values, 0.0)  # without the value after the end the score is only misplaced
     del c["returns"], c["advantages"]
     assert codes(look(c)[1]) == ["score-index"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -13,6 +14,7 @@ import torch
 from mingce.algorithms.advantage import gae
 from mingce.audit.diff import Difference, compare
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 ROWS, WIDTH, SEEDS = 12, 20, range(4)
 
@@ -42,7 +44,7 @@ def batch(seed: int, gamma: float = 0.98, lam: float = 0.9) -> Dump:
             "prompt_ids": [[1, 5, int(i)] for i in range(ROWS)],
             "rank": [i // 6 for i in range(ROWS)],
         },
-        {"gamma": gamma, "lam": lam, "eos_id": 2},
+        DumpSettings(gamma=gamma, lam=lam, eos_id=2),
         path=f"batch-{seed}",
     )
     finish(dump, gamma=gamma, lam=lam)
@@ -62,17 +64,17 @@ def finish(dump: Dump, *, beta: float = 0.1, kind: str = "k1", gamma: float = 0.
     dump.columns |= {
         "kl": kl.astype(np.float32),
         "rewards": rewards.astype(np.float32),
-        "raw_advantages": raw.astype(np.float32),
+        "advantages": raw.astype(np.float32),
         "returns": returns.astype(np.float32),
     }
     whiten(dump)
 
 
 def whiten(dump: Dump, ddof: int = 1, mean: bool = False) -> None:
-    raw = dump.wide("raw_advantages")
+    raw = dump.wide("advantages")
     chosen = raw[dump.mask]
     white = (raw - chosen.mean()) / np.sqrt(chosen.var(ddof=ddof) + 1e-8) + (chosen.mean() if mean else 0.0)
-    dump.columns["advantages"] = (white * dump.mask).astype(np.float32)
+    dump.columns["whitened_advantages"] = (white * dump.mask).astype(np.float32)
 
 
 Change = Callable[[Dump], Any]
@@ -121,24 +123,24 @@ def dense_recursion(dump: Dump) -> None:
         after = value[:, t + 1] if t + 1 < WIDTH else 0.0
         following = reward[:, t] + 0.98 * after - value[:, t] + 0.98 * 0.9 * following
         raw[:, t] = following
-    dump.columns["raw_advantages"] = (raw * mask).astype(np.float32)
+    dump.columns["advantages"] = (raw * mask).astype(np.float32)
     dump.columns["returns"] = ((raw + value) * mask).astype(np.float32)
     whiten(dump)
 
 
 def per_rank(dump: Dump) -> None:
-    raw, out = dump.wide("raw_advantages"), np.zeros(dump.shape)
+    raw, out = dump.wide("advantages"), np.zeros(dump.shape)
     for rows in (slice(0, 6), slice(6, 12)):
         chosen = raw[rows][dump.mask[rows]]
         out[rows] = (raw[rows] - chosen.mean()) / chosen.std(ddof=1) * dump.mask[rows]
-    dump.columns["advantages"] = out.astype(np.float32)
+    dump.columns["whitened_advantages"] = out.astype(np.float32)
 
 
 def per_row(dump: Dump) -> None:
     del dump.rows["rank"]
-    raw = dump.wide("raw_advantages")
+    raw = dump.wide("advantages")
     rows = [(x - x[m].mean()) / x[m].std() * m for x, m in zip(raw, dump.mask, strict=True)]
-    dump.columns["advantages"] = np.stack(rows).astype(np.float32)
+    dump.columns["whitened_advantages"] = np.stack(rows).astype(np.float32)
 
 
 def swap_rows(name: str) -> Change:
@@ -158,15 +160,16 @@ REASONS: list[tuple[str, Change, str, str]] = [
     ("score scale", set_column("scores", lambda d: 2 * d.columns["scores"]), "scores", "scale"),
     ("beta", lambda d: finish(d, beta=0.2), "rewards", "kl-penalty"),
     ("estimator", lambda d: finish(d, kind="k3"), "kl", "kl-estimator"),
-    ("gamma", lambda d: finish(d, gamma=1.0), "raw_advantages", "discount"),
-    ("lambda", lambda d: finish(d, lam=1.0), "raw_advantages", "discount"),
-    ("dense", dense_recursion, "raw_advantages", "recursion"),
-    ("ddof", lambda d: whiten(d, ddof=0), "advantages", "whitening"),
-    ("mean", lambda d: whiten(d, mean=True), "advantages", "whitening"),
-    ("raw", set_column("advantages", lambda d: d.columns["raw_advantages"]), "advantages", "whitening"),
-    ("sign", set_column("advantages", lambda d: -d.columns["advantages"]), "advantages", "whitening"),
-    ("rank", per_rank, "advantages", "whitening-scope"),
-    ("row", per_row, "advantages", "whitening-scope"),
+    ("gamma", lambda d: finish(d, gamma=1.0), "advantages", "discount"),
+    ("lambda", lambda d: finish(d, lam=1.0), "advantages", "discount"),
+    ("dense", dense_recursion, "advantages", "recursion"),
+    ("ddof", lambda d: whiten(d, ddof=0), "whitened_advantages", "whitening"),
+    ("mean", lambda d: whiten(d, mean=True), "whitened_advantages", "whitening"),
+    ("raw", set_column("whitened_advantages", lambda d: d.columns["advantages"]), "whitened_advantages", "whitening"),
+    ("sign", set_column("whitened_advantages", lambda d: -d.wide("whitened_advantages")), "whitened_advantages",
+     "whitening"),
+    ("rank", per_rank, "whitened_advantages", "whitening-scope"),
+    ("row", per_row, "whitened_advantages", "whitening-scope"),
     ("ids", set_column("token_ids", lambda d: d.columns["token_ids"] + 1), "token_ids", "other-tokens"),
 ]  # fmt: skip
 
@@ -185,7 +188,7 @@ def test_the_words_say_which_side() -> None:
     assert "the EOS" in finding(no_eos, 1).told("en")[1]
     assert "N − 1" in finding(lambda d: whiten(d, ddof=0), 1).told("en")[1]
     assert "B adds the mean back" in finding(lambda d: whiten(d, mean=True), 1).told("en")[1]
-    assert "A whitens" in finding(set_column("advantages", lambda d: d.columns["raw_advantages"]), 1).told("en")[1]
+    assert "A whitens" in finding(set_column("whitened_advantages", lambda d: d.columns["advantages"]), 1).told("en")[1]
     assert "+1 slots" in finding(set_column("scores", lambda d: np.roll(d.columns["scores"], 1, 1)), 1).told("en")[1]
 
 
@@ -256,7 +259,7 @@ def test_the_spot_is_in_the_numbering_of_each_dump() -> None:
 def test_scalars_settings_and_missing_columns() -> None:
     def change(dump: Dump) -> None:
         dump.scalars["pg_loss"] = 0.2
-        dump.settings["lam"] = 1.0
+        dump.settings = replace(dump.settings, lam=1.0)
         del dump.columns["kl"]
 
     a = batch(1)
@@ -276,7 +279,7 @@ def test_damaged_dumps() -> None:
     assert compare(empty, empty).told("zh")
     assert compare(empty, batch(1)).rows == 0
     for fill in (np.nan, np.inf):
-        for name in ("values", "advantages", "rewards", "old_log_probs", "scores"):
+        for name in ("values", "whitened_advantages", "rewards", "old_log_probs", "scores"):
             spoilt = finding(set_column(name, lambda d, fill=fill, name=name: np.full(d.shape, fill)), 1)  # type: ignore[misc]
             assert spoilt.first is not None
             assert spoilt.first.column == name

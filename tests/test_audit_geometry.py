@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 from audit_toys import BOS, EOS, findings, named, rounded, toy
 
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 Plant = Callable[[int], Dump]
 ROWS, WIDTH = 48, 64
@@ -26,7 +28,7 @@ def ended(dump: Dump) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 
 def padded_with_eos(seed: int) -> Dump:
     dump = toy(seed)
-    dump.settings["pad_id"] = EOS
+    dump.settings = replace(dump.settings, pad_id=EOS)
     dump.columns["token_ids"][~dump.columns["attention_mask"]] = EOS
     return dump
 
@@ -239,7 +241,7 @@ def test_strange_batches_neither_stop_nor_warn() -> None:
         lists = {name: [rng.integers(0, 4, rng.integers(0, 9)).tolist() for _ in range(rows)]
                  for name in ("prompt_ids", "position_ids", "rollout_ids")}  # fmt: skip
         pad_id, step = rng.choice(np.array([None, 0, 1])), rng.choice(np.array([None, 0, 3]))
-        settings = {"eos_id": 1, "pad_id": pad_id, "bos_id": 2, "step": step}
+        settings = DumpSettings(eos_id=1, pad_id=pad_id, bos_id=2, step=step)
         with warnings.catch_warnings():
             warnings.simplefilter("error")
             for finding in findings(Dump(columns, cells | lists, settings)):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.audit.losses import CHECKS
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 ROWS, WIDTH, SEEDS = 16, 24, range(5)
 Planter = Callable[[Dump], None]
@@ -52,7 +54,7 @@ def clean(seed: int, holes: bool = False, moved: float = 0.15) -> Dump:
     dump = Dump(
         columns,
         {"micro_batch": [row // (ROWS // 4) for row in range(ROWS)]},
-        {"clip": 0.2, "value_clip": 0.3, "ppo_epochs": 1, "loss_agg_mode": "token-mean"},
+        DumpSettings(clip=0.2, value_clip=0.3, ppo_epochs=1, loss_agg_mode="token-mean"),
         source="verl",
     )
     dump.scalars = {
@@ -133,10 +135,10 @@ def test_clean_batches_are_silent(seed: int, holes: bool) -> None:
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_mode_is_recognised(mode: str, seed: int) -> None:
     dump = clean(seed)
-    dump.settings |= {"loss_agg_mode": mode, "loss_norm": 100.0}
+    dump.settings = replace(dump.settings, loss_agg_mode=mode, loss_norm=100.0)
     dump.scalars["pg_loss"] = aggregated(dump, policy_terms(dump), mode, loss_scale_factor=100)
     assert told(dump) == {}
-    del dump.settings["loss_agg_mode"]
+    dump.settings = replace(dump.settings, loss_agg_mode=None)
     assert told(dump) == {}
     found = [f for f in findings(dump) if f.fault.code == "loss-aggregation"]
     assert [f.values["way_en"].split("（")[0] for f in found] == [mode]
@@ -165,7 +167,7 @@ def test_dual_clip_and_unclipped_losses_are_recognised() -> None:
 
 def test_several_epochs_are_not_compared() -> None:
     dump = clean(1)
-    dump.settings["ppo_epochs"] = 4
+    dump.settings = replace(dump.settings, ppo_epochs=4)
     dump.scalars["pg_loss"] += 0.5
     assert told(dump) == {}
 
@@ -214,12 +216,12 @@ def row_times_count(dump: Dump) -> None:
 
 
 def padded_width(dump: Dump) -> None:
-    dump.settings |= {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_norm": 100.0}
+    dump.settings = replace(dump.settings, loss_agg_mode="seq-mean-token-sum-norm", loss_norm=100.0)
     dump.scalars["pg_loss"] = aggregated(dump, policy_terms(dump), "seq-mean-token-sum-norm")
 
 
 def grows_with_the_micro_batch(dump: Dump) -> None:
-    dump.settings |= {"loss_agg_mode": "seq-mean-token-sum-norm", "loss_norm": 100.0}
+    dump.settings = replace(dump.settings, loss_agg_mode="seq-mean-token-sum-norm", loss_norm=100.0)
     right = aggregated(dump, policy_terms(dump), "seq-mean-token-sum-norm", loss_scale_factor=100)
     dump.scalars["pg_loss"] = right * 4
 
@@ -229,7 +231,7 @@ def kl_sign(dump: Dump) -> None:
 
 
 def kl_subtracted(dump: Dump) -> None:
-    dump.settings["kl_loss_coef"] = 0.05
+    dump.settings = replace(dump.settings, kl_loss_coef=0.05)
     dump.scalars["loss"] = dump.scalars["pg_loss"] - 0.05 * dump.scalars["kl_loss"]
     dump.columns["rewards"] = dump.columns["scores"].copy()
 
@@ -239,7 +241,7 @@ def value_clip_unused(dump: Dump) -> None:
 
 
 def not_divided_by_the_micro_batches(dump: Dump) -> None:
-    dump.settings |= {"loss_agg_mode": "seq-mean-token-sum-norm"}
+    dump.settings = replace(dump.settings, loss_agg_mode="seq-mean-token-sum-norm")
     dump.scalars["pg_loss"] = aggregated(dump, policy_terms(dump), "seq-mean-token-sum-norm") * 4
 
 
@@ -274,11 +276,11 @@ def approx_kl_over_zero_pads(dump: Dump) -> None:
 
 
 def kl_twice(dump: Dump) -> None:
-    dump.settings["kl_loss_coef"] = 0.01
+    dump.settings = replace(dump.settings, kl_loss_coef=0.01)
 
 
 def kl_never(dump: Dump) -> None:
-    dump.settings |= {"kl_loss_coef": 0.0, "beta": 0.0}
+    dump.settings = replace(dump.settings, kl_loss_coef=0.0, beta=0.0)
     dump.columns["rewards"] = dump.columns["scores"].copy()
 
 
@@ -341,7 +343,7 @@ def test_planted_in_rounded_dumps_are_named_rightly_if_at_all(
 def test_one_update_of_the_critic_leaves_its_values_as_they_were() -> None:
     dump = clean(2)
     same_values(dump)
-    dump.settings["critic_updates"] = 1
+    dump.settings = replace(dump.settings, critic_updates=1)
     assert told(dump) == {}
 
 
@@ -357,7 +359,7 @@ def test_equal_lengths_hide_the_micro_batch_mean() -> None:
 def test_the_padded_width_is_doubtful_when_no_mode_is_given() -> None:
     dump = clean(2)
     all_below(dump)
-    del dump.settings["loss_agg_mode"]
+    dump.settings = replace(dump.settings, loss_agg_mode=None)
     found = [f for f in findings(dump) if f.level == "suspicious"]
     assert [(f.fault.code, f.named) for f in found] == [("loss-denominator", (26, 44))]
 
@@ -391,6 +393,6 @@ def test_degenerate_batches() -> None:
                 scalars = dict.fromkeys(
                     ("pg_loss", "vf_loss", "kl_loss", "entropy_mean", "kl_mean", "approx_kl", "pg_clipfrac",
                      "vf_clipfrac", "advantages_mean", "loss"), 0.1)  # fmt: skip
-                dump = Dump(columns, {"rank": [0] * shape[0]}, {"clip": 0.2, "value_clip": 0.2, "kl_loss_coef": 0.1})
+                dump = Dump(columns, {"rank": [0] * shape[0]}, DumpSettings(clip=0.2, value_clip=0.2, kl_loss_coef=0.1))
                 dump.scalars = scalars
                 assert not [f for f in findings(dump) if f.level == "bug"]

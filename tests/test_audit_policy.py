@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -129,7 +130,7 @@ def reference(step: int, away: float) -> Plant:
         dump = toy(seed)
         moved = dump.columns[OLD] - away * np.abs(random(seed).normal(size=dump.mask.shape))
         dump.columns[REF] = np.where(dump.mask, moved, 0).astype(np.float32)
-        dump.settings["step"] = step
+        dump.settings = replace(dump.settings, step=step)
         return dump
 
     return make
@@ -253,13 +254,13 @@ def test_the_blocks_are_told_by_where_they_belong() -> None:
 def test_a_version_behind_the_learner_names_stale_weights_alone() -> None:
     dump = toy(0, stale=0.15)
     dump.columns["weight_versions"] = np.full(dump.mask.shape, 3)
-    dump.settings["learner_version"] = 4
+    dump.settings = replace(dump.settings, learner_version=4)
     assert [finding.named for finding in named(dump)] == [(6,)]
 
 
 def test_settings_tell_truncation_from_temperature() -> None:
     dump = toy(0, top_p=0.9, rollout=1.0)
-    dump.settings |= {"temperature": 1.0, "top_p": 0.9}
+    dump.settings = replace(dump.settings, temperature=1.0, top_p=0.9)
     assert [finding.named for finding in named(dump)] == [(14,)]
 
 

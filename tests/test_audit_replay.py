@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -20,6 +21,7 @@ from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Sampling, generate
 from mingce.models.value_head import ValueModel
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 ROWS, WIDTH, SEEDS = 10, 12, range(2)
 
@@ -51,7 +53,7 @@ def dump_of(seed: int, **columns: Any) -> Dump:
     return Dump(
         {"response_mask": mask.numpy(), "attention_mask": mask.numpy(), "token_ids": tokens.numpy(), **named},
         {"prompt_ids": prompts},
-        {"temperature": 0.8, "pad_id": 0},
+        DumpSettings(temperature=0.8, pad_id=0),
     )
 
 
@@ -84,7 +86,7 @@ def test_temperature(seed: int) -> None:
     dump = dump_of(seed, ref_log_probs=scored(seed, temperature=1.0))
     assert told(dump, reference="tiny")["ref_log_probs:replay-temperature"].level == "convention"
     dump = dump_of(seed)
-    del dump.settings["temperature"]
+    dump.settings = replace(dump.settings, temperature=None)
     found = told(dump)
     assert list(found) == ["old_log_probs:replay-temperature-found"]
     assert found["old_log_probs:replay-temperature-found"].values["found"] == 0.8

@@ -10,6 +10,7 @@ import math
 import pkgutil
 import re
 import string
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -24,6 +25,7 @@ from mingce.audit.finding import FAULTS, Check, Fault, Finding, Place, Report, S
 from mingce.audit.report import Audited, as_json, as_markdown, audited_json, audited_markdown, show
 from mingce.audit.terminal import wrapped
 from mingce.audit.wording import lacking, place_numbers, settings_words, title, verdict
+from mingce.specs.settings import DumpSettings
 
 CHINESE = re.compile(r"[\u4e00-\u9fff]")
 
@@ -68,7 +70,7 @@ def report(*findings: Finding, step: int | None = None) -> Report:
             Skipped(check("K12 loss"), ("new_log_probs|ratio", "pg_loss")),
         ],
         remarks=[("缺少 rank 3 的分片", "the shard of rank 3 is missing")],
-        settings={"gamma": 1.0, "lam": 0.95, "beta": 0.001},
+        settings=DumpSettings(gamma=1.0, lam=0.95, beta=0.001),
         inferred={"beta"},
         step=step,
         labels={(0, 3): "的", (12, 120): "\x1b[31m"},
@@ -171,7 +173,7 @@ def test_numbers_side_by_side_differ_to_the_eye() -> None:
 def test_control_characters_of_a_dump_do_not_reach_the_terminal() -> None:
     hostile = bad()
     hostile.path, hostile.remarks = "a\x1b]0;x\x07.pt", [("\x1b[2J", "\x1b[2J")]
-    hostile.settings["estimator"] = "gae\r\x1b[1A"
+    hostile.settings = replace(hostile.settings, estimator="gae\r\x1b[1A")
     for text in (shown(Audited([hostile]), "en"), as_markdown(hostile, "zh")):
         assert not re.search(r"[\x00-\x09\x0b-\x1f\x7f]", text)
 
@@ -277,7 +279,7 @@ def test_what_would_help_most_comes_first() -> None:
 
 def test_settings_that_fit_in_no_line_are_left_out() -> None:
     crowded = report()
-    crowded.settings |= {"eos_id": 2, "stop_ids": list(range(1000)), "position": object()}
+    crowded.settings = replace(crowded.settings, eos_id=2, stop_ids=list(range(1000)))
     assert settings_words(crowded, "en") == "γ = 1, λ = 0.95, β = 0.001 (inferred), eos_id = 2"
 
 

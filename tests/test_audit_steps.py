@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,6 +13,7 @@ from mingce.algorithms.kl import AdaptiveKLController
 from mingce.audit.finding import Finding
 from mingce.audit.steps import audit_steps
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 ROWS, WIDTH, SEEDS = 8, 20, range(8)
 
@@ -33,7 +35,7 @@ def step_of(
         "ref_log_probs": old - away * (1 + r.normal(size=mask.shape)),
     }
     columns = {n: c.astype(np.float32) if c.dtype == np.float64 else c for n, c in columns.items()}
-    return Dump(columns, {"prompt_ids": [list(p) for p in prompts]}, {"beta": 0.1}, step=step)
+    return Dump(columns, {"prompt_ids": [list(p) for p in prompts]}, DumpSettings(beta=0.1), step=step)
 
 
 def prompts_of(seed: int, batch: int, size: int = ROWS) -> list[list[int]]:
@@ -96,7 +98,7 @@ def test_old_weights_are_a_trend(seed: int) -> None:
 def test_versions_that_stand_still() -> None:
     dumps = run_of(1, 6)
     for dump in dumps:
-        dump.settings["learner_version"] = dump.step
+        dump.settings = replace(dump.settings, learner_version=dump.step)
         dump.rows["policy_version"] = [dump.step] * ROWS
     assert told(dumps) == []
     for dump in dumps[2:]:
@@ -133,7 +135,7 @@ def with_controller(seed: int, kl_of: Any, n_of: Any, target: float = 0.1) -> li
     dumps[0].columns["ref_log_probs"] = dumps[0].columns["old_log_probs"] - np.float32(0.04)
     controller = AdaptiveKLController(0.05, target, 1000)
     for dump in dumps:
-        dump.settings |= {"kl_target": target, "kl_horizon": 1000}
+        dump.settings = replace(dump.settings, kl_target=target, kl_horizon=1000)
         dump.scalars["kl_coef"] = controller.value
         x = dump.wide("old_log_probs") - dump.wide("ref_log_probs")
         controller.update(kl_of(x, dump.mask), n_of(dump.mask))
@@ -221,6 +223,6 @@ def test_degenerate_runs() -> None:
         for name in ("old_log_probs", "ref_log_probs", "new_log_probs"):
             dump.columns[name][:] = np.nan
         dump.scalars["kl_coef"] = 0.1 * (dump.step or 0)
-        dump.settings |= {"kl_target": 0.1, "kl_horizon": 100}
+        dump.settings = replace(dump.settings, kl_target=0.1, kl_horizon=100)
     assert told([empty, empty]) == []
     assert told(nans) == []

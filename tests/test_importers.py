@@ -92,9 +92,9 @@ def test_verl_dict(tmp_path: Path) -> None:
     dump = one(tmp_path / "misleading.npz")
     check_verl(dump, made)
     assert dump.rows["group"] == ["a", "a", "b", "b"]
-    assert dump.settings["temperature"] == 0.7
-    assert dump.settings["eos_id"] == 2
-    assert dump.settings["stop_ids"] == [2, 3]
+    assert dump.settings.temperature == 0.7
+    assert dump.settings.eos_id == 2
+    assert dump.settings.stop_ids == [2, 3]
     assert dump.step == 12
 
 
@@ -277,7 +277,7 @@ def test_trl(tmp_path: Path) -> None:
     torch.save(made | {"settings": {"gamma": 1.0, "pad_token_id": 0, "kl_coef": 0.05}}, tmp_path / "step12.pt")
     dump = one(tmp_path / "step12.pt")
     check_trl(dump, made)
-    assert (dump.settings["beta"], dump.settings["pad_id"], dump.step) == (0.05, 0, 12)
+    assert (dump.settings.beta, dump.settings.pad_id, dump.step) == (0.05, 0, 12)
     assert dump.rows["left_pad"] == [0, 1, 0, 0]
 
 
@@ -493,13 +493,13 @@ def test_run_directory(tmp_path: Path, place: str) -> None:
     assert [dump.step for dump in dumps] == [1, 2]
     dump = dumps[1]
     assert dump.source == "mingce"
-    same(dump.columns["raw_advantages"], ledger["advantages"])
-    same(dump.columns["advantages"], ledger["whitened_advantages"])
+    same(dump.columns["advantages"], ledger["advantages"])
+    same(dump.columns["whitened_advantages"], ledger["whitened_advantages"])
     same(dump.columns["values"], ledger["values"])
     assert dump.rows["group"] == list("xxyy")
-    assert dump.settings["gamma"] == 0.99
-    assert dump.settings["lam"] == 0.9
-    assert dump.settings["beta"] == 0.02
+    assert dump.settings.gamma == 0.99
+    assert dump.settings.lam == 0.9
+    assert dump.settings.beta == 0.02
     assert dump.scalars["pg_loss"] == 0.5
 
 
@@ -516,7 +516,7 @@ def test_chosen_steps(tmp_path: Path) -> None:
 
 def test_settings_of_a_wrong_type(tmp_path: Path) -> None:
     torch.save(batch() | {"settings": {"gamma": "x", "lam": float("nan"), "eos_id": 2.5}}, tmp_path / "x.pt")
-    assert not {"gamma", "lam", "eos_id"} & one(tmp_path / "x.pt").settings.keys()
+    assert not {"gamma", "lam", "eos_id"} & one(tmp_path / "x.pt").settings.known().keys()
     with pytest.raises(SettingError, match="gamma"):
         open_dump(tmp_path / "x.pt", settings={"gamma": "x"})
 
@@ -525,8 +525,8 @@ def test_ledger_without_whitening(tmp_path: Path) -> None:
     ledger = run_directory(tmp_path, whiten=False)
     dump = one(tmp_path / "ledger" / "step-000001.parquet")
     same(dump.columns["advantages"], ledger["advantages"])
-    assert "raw_advantages" not in dump.columns
-    assert dump.settings["gamma"] == 0.99
+    assert "whitened_advantages" not in dump.columns
+    assert dump.settings.gamma == 0.99
 
 
 # ── generic, mappings, shards ────────────────────────────────────────────────────────────────────────────────────────
@@ -546,12 +546,12 @@ def check_plain(dump: Dump, tail: bool = True) -> None:
     keep = np.ones((B, T), dtype=bool) if tail else made["response_mask"].bool().numpy()
     for theirs, ours in (
         ("old_log_probs", "old_log_probs"),
-        ("returns", "raw_advantages"),
-        ("advantages", "advantages"),
+        ("returns", "advantages"),
+        ("advantages", "whitened_advantages"),
     ):
         np.testing.assert_array_equal(dump.columns[ours], np.where(keep, made[theirs].numpy(), 0))
     same(dump.columns["response_mask"], made["response_mask"].bool())
-    assert dump.settings["gamma"] == 0.9
+    assert dump.settings.gamma == 0.9
     assert dump.rows["group"] == ["a", "a", "b", "b"]
     assert dump.rows["outcome"] == [1.0, 2.0, 3.0, 4.0]
 
@@ -584,7 +584,7 @@ def test_whole_sequences_lose_their_prompts(tmp_path: Path) -> None:
     same(dump.columns["token_ids"], made["responses"])
     same(dump.columns["advantages"], made["advantages"])
     assert dump.rows["prompt_ids"][0] == made["prompts"][0].tolist()
-    assert (dump.settings["lam"], dump.settings["gamma"]) == (0.5, 1.0)
+    assert (dump.settings.lam, dump.settings.gamma) == (0.5, 1.0)
 
 
 def test_mapping(tmp_path: Path) -> None:
@@ -614,7 +614,7 @@ def test_shards(tmp_path: Path, name: str) -> None:
     dump = one(tmp_path)
     assert dump.rows["rank"] == [rank for rank in range(4) for _ in range(B)]
     same(dump.columns["values"], torch.cat([batch(rank)["values"] for rank in range(4)]))
-    assert dump.settings["world_size"] == 4
+    assert dump.settings.world_size == 4
     assert not dump.remarks
     (tmp_path / name.format(1)).unlink()
     dump = one(tmp_path)
@@ -731,7 +731,7 @@ def test_example_of_verl(tmp_path: Path) -> None:
     assert dump.step == 5
     assert dump.rows["group"] == list("aabb")
     expected = {"gamma": 0.9, "lam": 0.8, "beta": 0.1, "kl_estimator": "k1", "clip": 0.2, "group_size": 2, "eos_id": 2}
-    assert expected.items() <= dump.settings.items()
+    assert expected.items() <= dump.settings.known().items()
 
 
 def test_example_of_trl(tmp_path: Path) -> None:
@@ -746,5 +746,6 @@ def test_example_of_trl(tmp_path: Path) -> None:
     dump = one(path)
     check_trl(dump, made)
     assert dump.step == 5
-    assert {"lam": 0.95, "beta": 0.05, "value_clip": 0.2, "ppo_epochs": 4, "pad_id": 0}.items() <= dump.settings.items()
+    expected = {"lam": 0.95, "beta": 0.05, "value_clip": 0.2, "ppo_epochs": 4, "pad_id": 0}
+    assert expected.items() <= dump.settings.known().items()
     assert dump.rows["left_pad"] == [0, 1, 0, 0]

@@ -94,7 +94,6 @@ def dumps_of(chosen: Plant, cases: list[Case], coarse: bool) -> list[Dump]:
         return []
     dumps = [case.written(coarse) for case in cases]
     for dump in dumps:
-        dump.settings = {name: value for name, value in dump.settings.items() if value is not None}
         if dump.source == "mingce":  # not what our trainer writes
             dump.source = "generic"
     return dumps

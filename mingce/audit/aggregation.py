@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.specs import AGGREGATIONS
+from mingce.specs.settings import DumpSettings
 
 MODES = tuple(AGGREGATIONS)
 SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
@@ -82,9 +83,9 @@ class Terms:
             return abs(self.number(way) - logged) <= room * (1 if way.classes else 1.5)
 
 
-def declared_mode(settings: Mapping[str, Any]) -> str | None:
+def declared_mode(settings: DumpSettings) -> str | None:
     """The aggregation that the settings name, under its name here."""
-    name = str(settings.get("loss_agg_mode") or "").lower().replace("_", "-")
+    name = (settings.loss_agg_mode or "").lower().replace("_", "-")
     name = _OTHER_NAMES.get(name, name)
     return name if name in MODES else None
 
@@ -219,16 +220,13 @@ def _constants(e: Evidence, width: int) -> list[tuple[float, bool, bool]]:
 
 def number(e: Evidence, name: str) -> float | None:
     """A setting as a number, None where it is not one."""
-    value = e.settings.get(name)
-    try:
-        return None if value is None or isinstance(value, str | bool) else float(value)
-    except (TypeError, ValueError):
-        return None
+    value = getattr(e.settings, name)
+    return None if value is None or isinstance(value, str | bool) else float(value)
 
 
 def rounding(e: Evidence, name: str) -> float:
     """How much a stored number may differ from the one the trainer had, relative to itself."""
-    return 2.0**-9 if e.grid(name) or (_coarse(e) and _short(e.dump.columns[name])) else 2.0**-22
+    return 2.0**-9 if e.grid(name) or (_coarse(e) and _short(e.dump.column(name))) else 2.0**-22
 
 
 def _coarse(e: Evidence) -> bool:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Finding, Report, Skipped
-from mingce.record.dump import Dump
+from mingce.record.dump import LOSS, Dump
 
 
 def checks() -> list[Check]:
@@ -24,7 +24,7 @@ def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
         dump.path, dump.source, dump.shape[0], int(dump.mask.sum()), remarks=list(dump.remarks), step=dump.step
     )
     for check in checks():
-        missing = tuple(name for name in check.needs if not evidence.has(name))
+        missing = tuple(name.replace(LOSS, "advantages") for name in check.needs if not evidence.has(name))
         if missing:
             report.skipped.append(Skipped(check, missing))
             continue

@@ -12,59 +12,56 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, last_slot, rows_with
+from mingce.audit.evidence import Bools, Evidence, Floats, either, last_slot, rows_with
 from mingce.audit.finding import Check, Fault, Finding
-from mingce.record.dump import own_estimator
+from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-RETURNS = Fault.written(
-    "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages",
-    "https://github.com/natolambert/rlhf-book/pull/216",
+RETURNS = Fault.of(
+    "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages", "natolambert/rlhf-book/pull/216"
+)
+REWARD_MINUS_VALUE = Fault.of(
+    "advantage-is-reward-minus-value", "bug", (33,),
+    "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)", "hpcaitech/ColossalAI/issues/4491",
 )  # fmt: skip
-REWARD_MINUS_VALUE = Fault.written(
-    "advantage-is-reward-minus-value", "bug", (33,), "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)",
-    "https://github.com/hpcaitech/ColossalAI/issues/4491",
+VALUES_SHIFTED = Fault.of(
+    "values-shifted", "bug", (19,),
+    "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t", "verl-project/verl/issues/1758",
 )  # fmt: skip
-VALUES_SHIFTED = Fault.written(
-    "values-shifted", "bug", (19,), "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t",
-    "https://github.com/verl-project/verl/issues/1758",
+UNEXPLAINED = Fault.of(
+    "advantage-unexplained", "bug", (33,),
+    "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}", "natolambert/rlhf-book/pull/216",
 )  # fmt: skip
-UNEXPLAINED = Fault.written(
-    "advantage-unexplained", "bug", (33,), "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
-    "https://github.com/natolambert/rlhf-book/pull/216",
+ROWS_SWAPPED = Fault.of(
+    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]", "allenai/open-instruct/pull/1794"
+)
+VALUES_OTHER_MASK = Fault.of(
+    "values-masked-by-another-row", "bug", (19, 37),
+    "V(s_t) kept where m_t = 1, of the same row", "volcengine/verl/pull/1440",
 )  # fmt: skip
-ROWS_SWAPPED = Fault.written(
-    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]",
-    "https://github.com/allenai/open-instruct/pull/1794",
+THROUGH_HOLES = Fault.of(
+    "recursion-through-tool-tokens", "bug", (3,),
+    "A_t = δ_t + γλA_{t'} with t' the next chosen token", "verl-project/verl/pull/2337",
 )  # fmt: skip
-VALUES_OTHER_MASK = Fault.written(
-    "values-masked-by-another-row", "bug", (19, 37), "V(s_t) kept where m_t = 1, of the same row",
-    "https://github.com/volcengine/verl/pull/1440",
+HOLE_CUTS = Fault.of(
+    "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token", "verl-project/verl/pull/6376"
+)
+PAD_BOOTSTRAP = Fault.of(
+    "pad-value-bootstraps", "bug", (16,),
+    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
 )  # fmt: skip
-THROUGH_HOLES = Fault.written(
-    "recursion-through-tool-tokens", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    "https://github.com/verl-project/verl/pull/2337",
+TRUNCATED_TERMINAL = Fault.of(
+    "truncated-as-terminal", "note", (34,),
+    "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e", "huggingface/trl/pull/1536",
 )  # fmt: skip
-HOLE_CUTS = Fault.written(
-    "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token",
-    "https://github.com/verl-project/verl/pull/6376",
+TRUNCATED_BOOTSTRAP = Fault.of("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
+LAST_STEP = Fault.of(
+    "last-step-unexplained", "bug", (16, 19),
+    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
 )  # fmt: skip
-PAD_BOOTSTRAP = Fault.written(
-    "pad-value-bootstraps", "bug", (16,), "A_e = r_e − V_e at the last token of a response that ended",
-    "https://github.com/alibaba/ROLL/pull/447",
-)  # fmt: skip
-TRUNCATED_TERMINAL = Fault.written(
-    "truncated-as-terminal", "note", (34,), "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e",
-    "https://github.com/huggingface/trl/pull/1536",
-)  # fmt: skip
-TRUNCATED_BOOTSTRAP = Fault.written("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
-LAST_STEP = Fault.written(
-    "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended",
-    "https://github.com/alibaba/ROLL/pull/447",
-)  # fmt: skip
-OTHER_SETTINGS = Fault.written("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
+OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
 
 # ── the recursion, one step at a time ──────────────────────────────────────────────────────────────────────────────
 
@@ -135,7 +132,7 @@ def fit(e: Evidence, c: Columns, pairs: Bools, fixed: tuple[float, float] | None
     if fixed is None and np.abs(design[:, 0]).max() <= 1e-6 * np.abs(design[:, 1]).max():
         # a value head that still says 0 everywhere: γ cannot be seen, only γλ
         ahead = design[:, 1]
-        fixed = float(e.settings.get("gamma", 1.0)), float(ahead @ y / (ahead @ ahead))
+        fixed = either(e.settings.gamma, 1.0), float(ahead @ y / (ahead @ ahead))
     gamma, decay = np.linalg.lstsq(design, y, rcond=None)[0] if fixed is None else fixed
     left = y - design @ np.array([gamma, decay])
     return Fit(float(gamma), float(decay), float(np.sqrt(np.mean(left * left)) / size))
@@ -161,8 +158,8 @@ def _finite(*columns: Floats) -> list[Floats]:
 
 def raw_advantages(e: Evidence) -> Floats:
     """The advantages before whitening: stored, or returns − values, or the returns where there is no critic."""
-    if e.has("raw_advantages"):
-        return e["raw_advantages"]
+    if e.has(RAW):
+        return e[RAW]
     return e["returns"] - e["values"] if e.has("values") else e["returns"]
 
 
@@ -178,8 +175,8 @@ def _shift(x: Floats, by: int) -> Floats:
 
 def recursion(e: Evidence) -> Iterator[Finding]:
     """Do the advantages follow from rewards and values?"""
-    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
-    if own_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
+    spec = ESTIMATORS.get(e.settings.estimator or "")
+    if unknown_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
         return
     mask = _reach(e)
     rewards, values, advantages = _finite(e["rewards"], e["values"], raw_advantages(e))
@@ -203,11 +200,11 @@ def recursion(e: Evidence) -> Iterator[Finding]:
     found = _snapped(e, c, pairs, found)
     lam = found.decay / found.gamma if found.gamma else 0.0
     if abs(found.gamma) < 0.02 and abs(found.decay) < 0.02:
-        gamma, lam = float(e.settings.get("gamma", 1.0)), float(e.settings.get("lam", 0.95))
+        gamma, lam = either(e.settings.gamma, 1.0), either(e.settings.lam, 0.95)
         expected = one_step(c, mask, gamma, gamma * lam, "skip", "end")
         yield Finding(REWARD_MINUS_VALUE, "advantages", {}, e.places(pairs, expected, c.advantages))
         return
-    given = float(e.settings.get("gamma", found.gamma)), float(e.settings.get("lam", lam))
+    given = either(e.settings.gamma, found.gamma), either(e.settings.lam, lam)
     gamma, decay = found.gamma, found.decay
     if fit(e, c, pairs, (given[0], given[0] * given[1])).residual <= loose:
         gamma, decay = given[0], given[0] * given[1]
@@ -231,15 +228,15 @@ def _explain(e: Evidence, c: Columns, pairs: Bools, found: Fit, loose: float) ->
                 # R = r + V is also the one-step target of values one slot early
                 same = (19, 33) if abs(tried.decay) < 0.02 else None
                 return Finding(VALUES_SHIFTED, "advantages", {"by": by}, classes=same)
-    if e.has("advantages", "returns", "values") and not e.has("raw_advantages"):
-        (white,) = _finite(e["advantages"])
+    if e.has(LOSS, "returns", "values") and not e.has(RAW):
+        (white,) = _finite(e[LOSS])
         gap = np.where(e.mask, c.advantages - white, 0.0)
         if np.abs(gap).max(initial=0.0) <= loose * float(e.scale(white).max(initial=0.0)):
             how = {"how": ": they are the final (whitened) advantages plus value", "how_zh": "：用的是白化后的优势"}
             return Finding(RETURNS, "returns", how, e.places(e.mask, e["values"], e["returns"]))
     for by in (1, -1, 2, -2):
-        raw = np.roll(c.advantages if e.has("raw_advantages") else c.advantages + c.values, by, 0)
-        tried = fit(e, Columns(c.rewards, c.values, raw if e.has("raw_advantages") else raw - c.values), pairs)
+        raw = np.roll(c.advantages if e.has(RAW) else c.advantages + c.values, by, 0)
+        tried = fit(e, Columns(c.rewards, c.values, raw if e.has(RAW) else raw - c.values), pairs)
         if tried.residual <= loose and 0.05 <= tried.gamma <= 1.01:
             return Finding(ROWS_SWAPPED, "advantages", {"by": by})
     return _scattered(e, c, pairs, loose) or Finding(UNEXPLAINED, "advantages", {"residual": found.residual})
@@ -266,7 +263,7 @@ def _scattered(e: Evidence, c: Columns, pairs: Bools, loose: float) -> Finding |
 
 def _reach(e: Evidence) -> Bools:
     """[B, T] the slots the recursion runs over: the chosen tokens, and one more where the score sits after them."""
-    if not e.settings.get("score_after_last") and e.dump.source != "trl":
+    if not e.settings.score_after_last and e.dump.source != "trl":
         return e.mask
     if e.has("value_mask"):
         return e.dump.columns["value_mask"].astype(bool)
@@ -330,7 +327,7 @@ def _at_the_end(e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float
     ended, stopped = at_last & ~cut[:, None], at_last & cut[:, None]
     if _shown(e, off & ended, ended):
         yield _bootstrap(e, c, mask, gamma, decay, expected, off & ended, ended)
-    elif stopped.any() and cut.any() and e.has("final_values|finish_reason|eos_id|stop_ids"):
+    elif stopped.any() and cut.any() and e.has("bootstrap_value|finish_reason|eos_id|stop_ids"):
         if _shown(e, off & stopped, stopped):
             yield Finding(TRUNCATED_BOOTSTRAP, "advantages", {}, (), float(rows_with(off & stopped)[cut].mean()))
         else:
@@ -343,9 +340,7 @@ def last_rows_cut(e: Evidence) -> Bools:
     full: Bools = np.asarray(last == e.mask.shape[1] - 1)
     if e.has("finish_reason"):
         return np.array([reason == "length" for reason in e.row("finish_reason")])
-    stops = {int(i) for i in e.settings.get("stop_ids") or []} | (
-        {int(e.settings["eos_id"])} if e.has("eos_id") else set()
-    )
+    stops = e.stop_ids
     if stops and e.has("token_ids") and e.mask.shape[1]:
         ids = e.dump.columns["token_ids"][np.arange(len(last)), np.maximum(last, 0)]
         full = full & ~np.isin(ids, sorted(stops))
@@ -375,8 +370,8 @@ def _bootstrap(
 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
-    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
-    if own_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
+    spec = ESTIMATORS.get(e.settings.estimator or "")
+    if unknown_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
         return
     sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
     if e.has("values") or constant_rows(e, sums):
@@ -413,16 +408,16 @@ def constant_rows(e: Evidence, column: Floats) -> bool:
 
 def returns(e: Evidence) -> Iterator[Finding]:
     """R = A + V with the stored raw advantages."""
-    if own_estimator(e.dump):
+    if unknown_estimator(e.dump):
         return
-    raw, values, found = _finite(e["raw_advantages"], e["values"], e["returns"])
-    where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e["raw_advantages"])
+    raw, values, found = _finite(e[RAW], e["values"], e["returns"])
+    where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e[RAW])
     off = where & (np.abs(raw + values - found) > e.tolerance * e.scale(raw, values))
     if not _shown(e, off, where):
         return
     how = {"how": "", "how_zh": ""}
-    if e.has("advantages"):
-        (white,) = _finite(e["advantages"])
+    if e.has(LOSS):
+        (white,) = _finite(e[LOSS])
         gap = np.abs(white + values - found)[where]
         if (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
             how = {"how": ": they are the whitened advantage plus value", "how_zh": "：用的是白化后的优势"}
@@ -437,7 +432,7 @@ def returns(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check.written("K5 gae", ("rewards", "values", "raw_advantages|returns"), recursion),
-    Check.written("K5 sums", ("rewards", "raw_advantages|returns"), reward_to_go),
-    Check.written("K6 returns", ("raw_advantages", "values", "returns"), returns),
+    Check.of("K5 gae", ("rewards", "values", f"{RAW}|returns"), recursion),
+    Check.of("K5 sums", ("rewards", f"{RAW}|returns"), reward_to_go),
+    Check.of("K6 returns", (RAW, "values", "returns"), returns),
 )  # fmt: skip

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Hashable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, Literal
 
@@ -19,12 +19,12 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.base.lang import say
-from mingce.record.dump import Dump
+from mingce.record.dump import LOSS, RAW, Dump
 
 ORDER = (
     "token_ids", "attention_mask", "response_mask", "loss_mask", "value_mask", "weight_versions", "rollout_log_probs",
     "old_log_probs", "ref_log_probs", "entropy", "importance_weights", "values", "scores", "kl", "rewards", "deltas",
-    "raw_advantages", "advantages", "returns", "new_log_probs", "ratio", "new_values",
+    RAW, LOSS, "returns", "new_log_probs", "ratio", "new_values",
 )  # fmt: skip
 MASKS = ("attention_mask", "response_mask", "loss_mask", "value_mask")
 EVERYWHERE = (*MASKS, "scores", "rewards")  # what stands behind the mask matters here
@@ -32,9 +32,9 @@ INPUTS = {
     "kl": ("old_log_probs", "ref_log_probs"),
     "rewards": ("scores", "kl", "old_log_probs", "ref_log_probs"),
     "deltas": ("rewards", "values"),
-    "raw_advantages": ("rewards", "values", "deltas"),
-    "advantages": ("raw_advantages", "rewards", "values", "deltas"),
-    "returns": ("raw_advantages", "rewards", "values", "deltas"),
+    RAW: ("rewards", "values", "deltas"),
+    LOSS: (RAW, "rewards", "values", "deltas"),
+    "returns": (RAW, "rewards", "values", "deltas"),
     "new_log_probs": ("old_log_probs",),
     "ratio": ("new_log_probs", "old_log_probs"),
     "importance_weights": ("old_log_probs", "rollout_log_probs"),
@@ -209,7 +209,7 @@ class Side:
         return any(self.e.grid(name) for name in columns if columns[name].dtype == np.float32)
 
     def _short(self, name: str) -> bool:
-        column = np.ascontiguousarray(self.e.dump.columns[name])
+        column = np.ascontiguousarray(self.e.dump.column(name))
         return column.dtype == np.float32 and not np.any(column.view(np.uint32) & 0xFFFF)
 
 
@@ -220,7 +220,7 @@ def compare(a: Dump, b: Dump) -> Difference:
     how, rows_a, rows_b = _aligned(a, b)
     width = max(a.shape[1], b.shape[1])
     one, two = Side(Evidence(a), rows_a, width), Side(Evidence(b), rows_b, width)
-    shared = [name for name in ORDER if name in a.columns and name in b.columns]
+    shared = [name for name in ORDER if a.holds(name) and b.holds(name)]
     found = Difference(
         a.path or a.source,
         b.path or b.source,
@@ -229,21 +229,27 @@ def compare(a: Dump, b: Dump) -> Difference:
         rows=len(rows_a),
         only_a=sorted(set(range(a.shape[0])) - set(rows_a.tolist())),
         only_b=sorted(set(range(b.shape[0])) - set(rows_b.tolist())),
-        columns_a=[name for name in ORDER if name in a.columns and name not in b.columns],
-        columns_b=[name for name in ORDER if name in b.columns and name not in a.columns],
+        columns_a=[a.name_of(name) for name in ORDER if a.holds(name) and not b.holds(name)],
+        columns_b=[b.name_of(name) for name in ORDER if b.holds(name) and not a.holds(name)],
         settings={
-            name: (a.settings[name], b.settings[name])
-            for name in a.settings
-            if name in b.settings and _unlike(a.settings[name], b.settings[name]) and name not in ("step",)
+            name: (value, other)
+            for name, value in a.settings.known().items()
+            if name != "step" and (other := getattr(b.settings, name)) is not None and _unlike(value, other)
         },
     )
     parted: set[str] = set()
+
+    def label(name: str) -> str:
+        """What both dumps call a column, or what it is where they call it differently."""
+        return a.name_of(name) if a.name_of(name) == b.name_of(name) else name
+
     with np.errstate(all="ignore"):
         for name in shared:
             part = _column(one, two, name)
+            part = replace(part, column=label(name))
             if part.sameness == "differs":
                 code, why = reason(one, two, name)
-                follows = tuple(column for column in INPUTS.get(name, ()) if column in parted)
+                follows = tuple(label(column) for column in INPUTS.get(name, ()) if column in parted)
                 part = Part(
                     part.column, part.sameness, part.rows, part.largest, part.mean, part.first, code, why, follows
                 )

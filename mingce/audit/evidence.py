@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cached_property
 from typing import Any
 
@@ -9,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from mingce.audit.finding import Place
-from mingce.record.dump import Dump
+from mingce.record.dump import LOSS, Dump
 
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
@@ -22,7 +23,7 @@ class Evidence:
 
     def __init__(self, dump: Dump):
         self.dump = dump
-        self.settings: dict[str, Any] = dict(dump.settings)
+        self.settings = dump.settings
         self.inferred: set[str] = set()
         self.broken: set[str] = set()  # columns found wrong: later checks do not judge others by them
         self.memo: dict[str, Any] = {}  # what several checks ask for and one of them has worked out
@@ -42,8 +43,8 @@ class Evidence:
 
     def infer(self, name: str, value: Any) -> None:
         """Keep a setting that the numbers gave away; one that was given stays as it is."""
-        if name not in self.settings:
-            self.settings[name] = value
+        if getattr(self.settings, name) is None:
+            self.settings = replace(self.settings, **{name: value})
             self.inferred.add(name)
 
     @cached_property
@@ -78,19 +79,25 @@ class Evidence:
     @cached_property
     def coarse(self) -> bool:
         """Whether the dump's numbers are rounded to 16 bits, so that identities hold to about three digits only."""
-        names = [n for n in ("rewards", "values", "returns", "advantages", "scores") if n in self.dump.columns]
-        return any(self.grid(name) for name in names)
+        names = ("rewards", "values", "returns", LOSS, "scores")
+        return any(self.grid(name) for name in names if self.dump.holds(name))
 
     def grid(self, name: str) -> bool:
         """Whether a column's numbers all sit on the bfloat16 or float16 grid (stored so, or computed so)."""
-        if self.dump.stored.get(name) in ("bfloat16", "float16"):
+        if self.dump.stored.get(self.dump.name_of(name)) in ("bfloat16", "float16"):
             return True
-        column = self.dump.columns[name]
+        column = self.dump.column(name)
         if column.dtype != np.float32:
             return False
         seen = column[self.mask & np.isfinite(column) & (column != 0)]
         varied = np.unique(seen[:256])
         return len(varied) >= 32 and not np.any(np.ascontiguousarray(seen).view(np.uint32) & 0xFFFF)
+
+    @cached_property
+    def stop_ids(self) -> set[int]:
+        """Every id that ends a response."""
+        eos, others = self.settings.eos_id, self.settings.stop_ids
+        return {int(one) for one in (*(others or ()), *(() if eos is None else (eos,)))}
 
     @property
     def tolerance(self) -> float:
@@ -111,6 +118,11 @@ class Evidence:
             Place(int(row), int(token), float(expected[row, token]), float(found[row, token]))
             for row, token in np.argwhere(wrong)[:PLACES]
         )
+
+
+def either(value: float | None, otherwise: float) -> float:
+    """A setting, or what to take where it is not known."""
+    return otherwise if value is None else float(value)
 
 
 def last_slot(mask: Bools) -> Ints:

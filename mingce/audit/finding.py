@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 from mingce.base import texts
 from mingce.base.lang import LANGS
+from mingce.specs.settings import DumpSettings
 
 if TYPE_CHECKING:
     from mingce.audit.evidence import Evidence
@@ -36,12 +37,11 @@ class Fault:
     link: str = ""  # a public report of the same bug
 
     @classmethod
-    def written(
-        cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", link: str = ""
-    ) -> Fault:
-        """The fault whose texts stand under its code."""
+    def of(cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", report: str = "") -> Fault:
+        """The fault whose texts stand under its code; `report` is an address below github.com."""
         parts = texts.parts("audit", code)
         cause, change = (parts.get(name, ("", "")) for name in ("cause", "change"))
+        link = f"https://github.com/{report}" if report else ""
         return cls(code, severity, classes, texts.pair("audit", code), formula, cause, change, link)
 
     def __post_init__(self) -> None:
@@ -90,7 +90,7 @@ class Check:
     run: Callable[[Evidence], Iterable[Finding]]
 
     @classmethod
-    def written(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
+    def of(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
         """The check whose title stands under its name in the list of the texts' `checks`."""
         zh, en = (texts.named(texts.texts("audit", lang)["checks"])[name] for lang in LANGS)
         return cls(name, (zh, en), needs, run)
@@ -116,7 +116,7 @@ class Report:
     ran: list[Check] = field(default_factory=list)
     skipped: list[Skipped] = field(default_factory=list)
     remarks: list[tuple[str, str]] = field(default_factory=list)
-    settings: dict[str, Any] = field(default_factory=dict)  # given, or inferred from the numbers
+    settings: DumpSettings = field(default_factory=DumpSettings)  # given, or inferred from the numbers
     inferred: set[str] = field(default_factory=set)  # names of the settings that were inferred
     step: int | None = None
     labels: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, token) of a place: its id or text

@@ -15,58 +15,34 @@ SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the b
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-MASK_VALUES = Fault.written(
-    "mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1",
-    "https://github.com/verl-project/verl/issues/2506",
+MASK_VALUES = Fault.of("mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1", "verl-project/verl/issues/2506")
+PADS_CHOSEN = Fault.of(
+    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token", "verl-project/verl/issues/3805"
+)
+LOSS_OUTSIDE = Fault.of("loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t", "verl-project/verl/pull/2337")
+EOS_MASKED = Fault.of(
+    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response", "huggingface/trl/pull/6357"
+)
+EOS_FORCED = Fault.of(
+    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy", "OpenRLHF/OpenRLHF/issues/238"
+)
+EOS_TRIMMED = Fault.of(
+    "eos-trimmed", "suspicious", (36,),
+    "y_e ∈ stop ids where the row stopped by itself", "databricks/compose-rl/pull/31",
 )  # fmt: skip
-PADS_CHOSEN = Fault.written(
-    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token",
-    "https://github.com/verl-project/verl/issues/3805",
+OTHER_STOP = Fault.of("other-stop-id", "suspicious", (36,), "y_e ∈ stop ids", "databricks/compose-rl/pull/31")
+ROWS_CUT = Fault.of("rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1", "huggingface/trl/pull/1536")
+POSITIONS = Fault.of(
+    "positions-ignore-padding", "bug", (13,),
+    "position_ids = cumsum(attention_mask) − 1", "OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-LOSS_OUTSIDE = Fault.written(
-    "loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t",
-    "https://github.com/verl-project/verl/pull/2337",
+POSITIONS_BROKEN = Fault.of(
+    "positions-not-consecutive", "bug", (13, 40),
+    "position_ids = cumsum(attention_mask) − 1", "modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-EOS_MASKED = Fault.written(
-    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response",
-    "https://github.com/huggingface/trl/pull/6357",
-)  # fmt: skip
-EOS_FORCED = Fault.written(
-    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/238",
-)  # fmt: skip
-EOS_TRIMMED = Fault.written(
-    "eos-trimmed", "suspicious", (36,), "y_e ∈ stop ids where the row stopped by itself",
-    "https://github.com/databricks/compose-rl/pull/31",
-)  # fmt: skip
-OTHER_STOP = Fault.written(
-    "other-stop-id", "suspicious", (36,), "y_e ∈ stop ids",
-    "https://github.com/databricks/compose-rl/pull/31",
-)  # fmt: skip
-ROWS_CUT = Fault.written(
-    "rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1",
-    "https://github.com/huggingface/trl/pull/1536",
-)  # fmt: skip
-POSITIONS = Fault.written(
-    "positions-ignore-padding", "bug", (13,), "position_ids = cumsum(attention_mask) − 1",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
-POSITIONS_BROKEN = Fault.written(
-    "positions-not-consecutive", "bug", (13, 40), "position_ids = cumsum(attention_mask) − 1",
-    "https://github.com/modelscope/ms-swift/pull/10071",
-)  # fmt: skip
-RETOKENISED = Fault.written(
-    "retokenised-ids", "bug", (12,), "token_ids = rollout_ids",
-    "https://github.com/huggingface/trl/issues/5224",
-)  # fmt: skip
-DOUBLE_BOS = Fault.written(
-    "double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS",
-    "https://github.com/vllm-project/vllm/pull/55288",
-)  # fmt: skip
-OTHER_TEXT = Fault.written(
-    "scored-other-text", "bug", (46,), "reward_text = decode(y)",
-    "https://github.com/verl-project/verl/pull/6392",
-)  # fmt: skip
+RETOKENISED = Fault.of("retokenised-ids", "bug", (12,), "token_ids = rollout_ids", "huggingface/trl/issues/5224")
+DOUBLE_BOS = Fault.of("double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS", "vllm-project/vllm/pull/55288")
+OTHER_TEXT = Fault.of("scored-other-text", "bug", (46,), "reward_text = decode(y)", "verl-project/verl/pull/6392")
 
 # ── masks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -108,13 +84,13 @@ def _chosen_pads(e: Evidence) -> Bools:
     if "attention_mask" in e.dump.columns and (outside := e.mask & ~e.attended).any():
         return outside
     nothing = np.zeros(e.mask.shape, bool)
-    if "token_ids" not in e.dump.columns or e.settings.get("pad_id") is None:
+    if "token_ids" not in e.dump.columns or e.settings.pad_id is None:
         return nothing
-    ids, pad = e.dump.columns["token_ids"], int(e.settings["pad_id"])
+    ids, pad = e.dump.columns["token_ids"], int(e.settings.pad_id)
     slots = np.arange(ids.shape[1])[None, :]
     behind = (ids == pad) | (slots > e.last[:, None])  # from where on there is nothing but pads up to the last chosen
     run = np.logical_and.accumulate(behind[:, ::-1], axis=1)[:, ::-1] & (slots <= e.last[:, None])
-    if pad in _stops(e):  # the first of the run is the end itself
+    if pad in e.stop_ids:  # the first of the run is the end itself
         run &= np.cumsum(run, axis=1) > 1
     length = run.sum(axis=1)
     if length.max(initial=0) < LONG_RUN:
@@ -128,13 +104,13 @@ def _chosen_pads(e: Evidence) -> Bools:
 
 def ends(e: Evidence) -> Iterator[Finding]:
     """How rows end: the stop token's place, and rows that the limit cut."""
-    stops, ids = _stops(e), e.dump.columns["token_ids"]
+    stops, ids = e.stop_ids, e.dump.columns["token_ids"]
     rows = np.flatnonzero(e.last >= 0)
     if not stops or len(rows) == 0 or chosen_pads(e).any():
         return
     last = e.last[rows]
     stopped = np.isin(ids[rows, last], list(stops))
-    limit = int(e.settings.get("max_response_length") or ids.shape[1])
+    limit = int(e.settings.max_response_length or ids.shape[1])
     reasons = e.row("finish_reason") if "finish_reason" in e.dump.rows else [None] * len(ids)
     reason = np.array([str(reasons[row]) if reasons[row] is not None else "" for row in rows])
     cut = np.where(reason == "", (last >= limit - 1) & ~stopped, reason == "length")
@@ -161,7 +137,7 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
     elif next_is_stop.mean() >= 0.8 and (told or lengths > 1):
         attended = e.attended[rows, after] & next_is_stop if "attention_mask" in e.dump.columns else np.array([False])
         twice = np.isin(ids[rows, np.minimum(last + 2, width - 1)], list(stops)) & (last + 2 < width)
-        padded_with_it = e.settings.get("pad_id") in stops or bool((twice | (last + 2 >= width)).all())
+        padded_with_it = e.settings.pad_id in stops or bool((twice | (last + 2 >= width)).all())
         drawn = attended.any() or not padded_with_it or _scored(e, rows, after)
         classes = (7,) if drawn else (7, 36)  # a trimmed end that was padded with EOS looks alike
         hit = next_is_stop.mean()
@@ -206,16 +182,6 @@ def _ends(rows: Ints, slots: Ints, expected: float, found: float) -> tuple[Place
     return tuple(
         Place(int(row), int(slot), float(expected), float(found)) for row, slot in zip(rows[:5], slots[:5], strict=True)
     )
-
-
-def _stops(e: Evidence) -> set[int]:
-    """Every id that ends a response."""
-    found: set[int] = set()
-    for name in ("eos_id", "stop_ids"):
-        value = e.settings.get(name)
-        if value is not None:
-            found.update(int(one) for one in (value if isinstance(value, list | tuple | set) else [value]))
-    return found
 
 
 # ── positions, ids, texts ──────────────────────────────────────────────────────────────────────────────────────────
@@ -302,7 +268,7 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
         return e.memo["drifted"]  # type: ignore[no-any-return]
     drifted: dict[int, int] = {}
     trimmed: list[int] = []
-    ids, stops = e.dump.columns["token_ids"], _stops(e)
+    ids, stops = e.dump.columns["token_ids"], e.stop_ids
     for row, line in enumerate(e.row("rollout_ids")):
         try:
             sampled = np.asarray(line, dtype=np.int64).ravel()
@@ -327,7 +293,7 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
 
 def prompts(e: Evidence) -> Iterator[Finding]:
     """How prompts begin."""
-    bos = e.settings["bos_id"]
+    bos = e.settings.bos_id
     lines = [list(line)[:2] for line in e.row("prompt_ids") if line is not None]
     doubled = [row for row, line in enumerate(lines) if len(line) == 2 and line[0] == bos and line[1] == bos]
     if doubled and bos is not None:
@@ -381,10 +347,10 @@ def _share(wrong: Bools) -> float:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written("K1 masks", (), masks),
-    Check.written("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
-    Check.written("K16 positions", ("position_ids",), positions),
-    Check.written("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
-    Check.written("K16 prompts", ("prompt_ids", "bos_id"), prompts),
-    Check.written("K16 texts", ("response", "reward_text"), scored_text),
+    Check.of("K1 masks", (), masks),
+    Check.of("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
+    Check.of("K16 positions", ("position_ids",), positions),
+    Check.of("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
+    Check.of("K16 prompts", ("prompt_ids", "bos_id"), prompts),
+    Check.of("K16 texts", ("response", "reward_text"), scored_text),
 )  # fmt: skip

@@ -10,31 +10,24 @@ import numpy as np
 from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.record.dump import own_estimator
+from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS, Estimator
 
-MISFORMED = Fault.written(
-    "groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt",
-    "https://github.com/THUDM/slime/issues/1414",
+MISFORMED = Fault.of(
+    "groups-misformed", "bug", (1,),
+    "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt", "THUDM/slime/issues/1414",
 )  # fmt: skip
-DESYNC = Fault.written(
-    "rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)",
-    "https://github.com/allenai/open-instruct/pull/1794",
+DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)", "allenai/open-instruct/pull/1794")
+INCOMPLETE = Fault.of(
+    "group-statistics-of-missing-rows", "bug", (1, 37),
+    "A_i = (x_i − mean_g)/std_g over the rows of g in the batch", "allenai/open-instruct/pull/1794",
 )  # fmt: skip
-INCOMPLETE = Fault.written(
-    "group-statistics-of-missing-rows", "bug", (1, 37), "A_i = (x_i − mean_g)/std_g over the rows of g in the batch",
-    "https://github.com/allenai/open-instruct/pull/1794",
-)  # fmt: skip
-MASKED_REWARD = Fault.written(
-    "group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t",
-    "https://github.com/verl-project/verl/pull/6362",
-)  # fmt: skip
-SINGLETON = Fault.written(
-    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0",
-    "https://github.com/rllm-org/rllm/pull/776",
-)  # fmt: skip
-HOW = Fault.written("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
-UNEXPLAINED = Fault.written("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
+MASKED_REWARD = Fault.of("group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t", "verl-project/verl/pull/6362")
+SINGLETON = Fault.of(
+    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0", "rllm-org/rllm/pull/776"
+)
+HOW = Fault.of("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
+UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
 
 FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
 
@@ -79,7 +72,7 @@ def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[str, str, Ints]]:
     usual = int(np.median(sizes[sizes > 0]))
     yield "one row each", "单独一行", np.arange(rows)
     yield "the whole batch", "整批", np.zeros(rows, np.int64)
-    for size in {usual, int(sizes.max()), int(e.settings.get("group_size", usual) or usual)}:
+    for size in {usual, int(sizes.max()), int(e.settings.group_size or usual)}:
         if 1 < size < rows:
             yield f"windows of {size} rows", f"连续 {size} 行", np.arange(rows) // size
             if rows % size == 0:
@@ -116,11 +109,11 @@ def _outcomes(e: Evidence) -> Iterator[tuple[str, Floats]]:
 
 def groups(e: Evidence) -> Iterator[Finding]:
     """Row-constant advantages: with which rows, and how, was each compared?"""
-    column = e["advantages"]
-    spec = ESTIMATORS.get(str(e.settings.get("estimator", "")))
+    column = e[LOSS]
+    spec = ESTIMATORS.get(e.settings.estimator or "")
     if e.has("values") and not (spec is not None and spec.grouped):
         return
-    if own_estimator(e.dump) or (
+    if unknown_estimator(e.dump) or (
         spec is not None and spec.kind == "share"
     ):  # constant in a row, and compared with no other
         return
@@ -144,8 +137,8 @@ def _as_defined(e: Evidence, spec: Estimator, group: Ints, tolerance: float) -> 
         return False
     rewards = np.nan_to_num(e["rewards"]).tolist()
     columns = {"rewards": rewards, "response_mask": e.mask.tolist(), "group": group.tolist()}
-    advantages = np.array(spec.estimate(columns, e.settings).advantages)
-    return bool((np.abs(advantages - e["advantages"])[e.mask] <= tolerance).all())
+    advantages = np.array(spec.estimate(columns, e.settings.known()).advantages)
+    return bool((np.abs(advantages - e[LOSS])[e.mask] <= tolerance).all())
 
 
 def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: float) -> Iterator[Finding]:
@@ -180,18 +173,18 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
             masked = f"Σ m·{name.removeprefix('Σ ')}"
             if masked in outcomes and np.abs(outcomes[masked] - outcomes[name]).max() > tolerance:
                 places = _row_places(used, clean[(formula, masked)], found, tolerance)
-                yield Finding(MASKED_REWARD, "advantages", {}, places)
+                yield Finding(MASKED_REWARD, e.dump.name_of(LOSS), {}, places)
             else:
-                yield Finding(HOW, "advantages", {"how": f"{formula}, x = {name}"})
+                yield Finding(HOW, e.dump.name_of(LOSS), {"how": f"{formula}, x = {name}"})
             if alone.any():
-                yield Finding(SINGLETON, "advantages", {"count": int(alone.sum())})
+                yield Finding(SINGLETON, e.dump.name_of(LOSS), {"count": int(alone.sum())})
             return
     if singles.all():
         if any(left(x) <= tolerance for x in outcomes.values()):
-            yield Finding(SINGLETON, "advantages", {"count": int(alone.sum())})
+            yield Finding(SINGLETON, e.dump.name_of(LOSS), {"count": int(alone.sum())})
         return
     if any(left(_over_tokens(x, e.mask.sum(axis=1)[used])) <= tolerance for x in outcomes.values()):
-        yield Finding(HOW, "advantages", {"how": "whitened over the batch's tokens, as REINFORCE++"})
+        yield Finding(HOW, e.dump.name_of(LOSS), {"how": "whitened over the batch's tokens, as REINFORCE++"})
         return
     expected = clean[best]
     for x in outcomes.values():
@@ -201,12 +194,13 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
                     continue
                 if left(_compare(x, part, formula)) <= tolerance:
                     yield Finding(
-                        MISFORMED, "advantages", {"by": by, "by_zh": zh}, _row_places(used, expected, found, tolerance),
+                        MISFORMED, e.dump.name_of(LOSS), {"by": by, "by_zh": zh},
+                        _row_places(used, expected, found, tolerance),
                         float((np.abs(expected - found) > tolerance).mean()),
                     )  # fmt: skip
                     return
-    yield _rows_moved(used, true, found, clean, tolerance) or Finding(
-        UNEXPLAINED, "advantages", {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
+    yield _rows_moved(e, used, true, found, clean, tolerance) or Finding(
+        UNEXPLAINED, e.dump.name_of(LOSS), {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
     )
 
 
@@ -245,7 +239,7 @@ def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:
 
 
 def _rows_moved(
-    used: Ints, true: Ints, found: Floats, clean: dict[tuple[str, str], Floats], tolerance: float
+    e: Evidence, used: Ints, true: Ints, found: Floats, clean: dict[tuple[str, str], Floats], tolerance: float
 ) -> Finding | None:
     """From some row on the advantages are those of other rows; or only groups that lack rows are off.
 
@@ -267,9 +261,9 @@ def _rows_moved(
             moved = judged & ~misses & wrong & (rows >= start)
             if before[start] + after[start] == 0 and moved.sum() >= 3:
                 said = {"row": int(used[min(start, len(used) - 1)]), "by": by}
-                return Finding(DESYNC, "advantages", said, places, float(wrong.mean()))
+                return Finding(DESYNC, e.dump.name_of(LOSS), said, places, float(wrong.mean()))
         if not whole.all() and wrong[~whole].mean() > 0.5 and not wrong[whole].any():
-            return Finding(INCOMPLETE, "advantages", {}, places, float(wrong.mean()))
+            return Finding(INCOMPLETE, e.dump.name_of(LOSS), {}, places, float(wrong.mean()))
     return None
 
 
@@ -279,5 +273,5 @@ def _row_places(used: Ints, expected: Floats, found: Floats, tolerance: float) -
 
 
 CHECKS = (
-    Check.written("K8 groups", ("advantages", "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
+    Check.of("K8 groups", (LOSS, "rewards|scores|outcome", "prompt_ids|group|uid"), groups),
 )  # fmt: skip

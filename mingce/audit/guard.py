@@ -11,6 +11,7 @@ from mingce.base.errors import RunError
 from mingce.base.lang import display_lang, say
 from mingce.config import Config
 from mingce.ledger import Ledger
+from mingce.record.dump import dump_of_ledger
 from mingce.record.run import Run
 
 
@@ -29,7 +30,6 @@ class Guard:
     def look(self, step: int, ledger: Ledger, beta: float) -> tuple[list[str], dict[str, float]]:
         """Audits one step's ledger and writes down what it finds; returns the bugs' titles and the counts to log."""
         from mingce.audit.audit import audit
-        from mingce.audit.own import dump_of_ledger
         from mingce.audit.wording import title
         from mingce.audit.written import finding_json
 

@@ -10,35 +10,29 @@ from mingce.audit.aggregation import Terms, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.record.dump import LOSS, RAW
 
 EFFECT = 0.01
 LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
 
-OVER_PADS = Fault.written(
-    "metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m",
-    "https://github.com/huggingface/trl/issues/6803",
+OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m", "huggingface/trl/issues/6803")
+CLIPFRAC = Fault.of(
+    "value-clipfrac-zero", "bug", (45,),
+    "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]", "RLinf/RLinf/issues/1529",
 )  # fmt: skip
-CLIPFRAC = Fault.written(
-    "value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]",
-    "https://github.com/RLinf/RLinf/issues/1529",
-)  # fmt: skip
-SAME_VALUES = Fault.written(
-    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update",
-    "https://github.com/RLinf/RLinf/issues/1529",
-)  # fmt: skip
-KL_PLACE = Fault.written(
-    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_TWICE = Fault.written(
-    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_NEVER = Fault.written(
-    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
+SAME_VALUES = Fault.of(
+    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update", "RLinf/RLinf/issues/1529"
+)
+KL_PLACE = Fault.of(
+    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss", "verl-project/verl/issues/211"
+)
+KL_TWICE = Fault.of(
+    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
+)
+KL_NEVER = Fault.of(
+    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
+)
 _OVER = {
     "all": ("填充位置", "all slots, padding too"),
     "attended": ("工具输出等非策略 token", "all attended tokens, tool output too"),
@@ -92,10 +86,10 @@ def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
 
     with np.errstate(all="ignore"):
         for scalar, name in (
-            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", "advantages"),
-            ("advantages_mean", "raw_advantages"),
+            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", LOSS),
+            ("advantages_mean", RAW),
         ):  # fmt: skip
-            if scalar in scalars and name in columns:
+            if scalar in scalars and e.dump.holds(name):
                 offer(scalar, e[name], rounding(name))
         if "old_log_probs" in columns:
             if "entropy_mean" in scalars:
@@ -111,7 +105,7 @@ def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
                     offer(scalar, np.expm1(-x) + x, error * np.abs(np.expm1(-x)))
                     offer(scalar, np.expm1(x) - x, error * np.abs(np.expm1(x)))
                     offer(scalar, np.abs(x), error)
-        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", "advantages"):
+        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", LOSS):
             for share in _clipped(e):
                 offer("pg_clipfrac", *share)
     return found
@@ -124,7 +118,7 @@ def _clipped(e: Evidence) -> Iterator[tuple[Floats, Floats]]:
     high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
     if low is None or high is None:
         return
-    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e["advantages"]
+    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e[LOSS]
     step = 0.02 if e.grid("new_log_probs") or e.grid("old_log_probs") else 1e-5
     near = ((np.abs(ratio - 1 + low) < step) | (np.abs(ratio - 1 - high) < step)).astype(np.float64)
     yield ((ratio > 1 + high) & (advantages > 0) | (ratio < 1 - low) & (advantages < 0)).astype(np.float64), near
@@ -170,7 +164,8 @@ def kl_places(e: Evidence) -> Iterator[Finding]:
     if 0.0 < share < 0.5:
         return  # the rewards differ from the scores, but not by a KL
     in_reward, coef = bool(share), number(e, "kl_loss_coef")
-    explicit, both_given = "kl_loss_coef" in e.settings, e.dump.settings.keys() >= {"beta", "kl_loss_coef"}
+    explicit = e.settings.kl_loss_coef is not None
+    both_given = None not in (e.dump.settings.beta, e.dump.settings.kl_loss_coef)
     in_loss = bool(coef) or bool(e.dump.scalars.get("kl_loss") and not explicit)
     if in_reward and coef:
         yield Finding(KL_TWICE, "rewards", {"coef": coef})
@@ -192,11 +187,11 @@ def _reference_is_here(e: Evidence) -> bool:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written(
+    Check.of(
         "K12 logged metrics", ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
     ),
-    Check.written("K12 value clip", ("new_values", "values"), value_clip),
-    Check.written(
+    Check.of("K12 value clip", ("new_values", "values"), value_clip),
+    Check.of(
         "K12 KL place", ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
     ),
 )  # fmt: skip

@@ -12,41 +12,31 @@ from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
 from mingce.audit.kl import kl_estimates, kl_slopes
+from mingce.record.dump import LOSS
 
 MAX_LOG_RATIO = 20.0
 DUAL_CLIP = 3.0  # verl's default
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 
-MICRO_BATCH = Fault.written(
-    "loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b",
-    "https://github.com/verl-project/verl/issues/5625",
+MICRO_BATCH = Fault.of(
+    "loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b", "verl-project/verl/issues/5625"
+)
+DENOMINATOR = Fault.of("loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m", "huggingface/trl/issues/6369")
+NUMERATOR = Fault.of("loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m", "verl-project/verl/issues/2506")
+CONSTANT = Fault.of("loss-constant", "bug", (44,), "pg_loss = Σ m·ℓ / (rows · C)", "verl-project/verl/pull/5366")
+OTHER_MODE = Fault.of("loss-other-mode", "suspicious", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+NO_FIT = Fault.of("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+AGGREGATION = Fault.of("loss-aggregation", "convention", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+VALUE_CLIP = Fault.of(
+    "value-clip-idle", "bug", (45,),
+    "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)", "RLinf/RLinf/issues/1529",
 )  # fmt: skip
-DENOMINATOR = Fault.written(
-    "loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m",
-    "https://github.com/huggingface/trl/issues/6369",
-)  # fmt: skip
-NUMERATOR = Fault.written(
-    "loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m",
-    "https://github.com/verl-project/verl/issues/2506",
-)  # fmt: skip
-CONSTANT = Fault.written(
-    "loss-constant", "bug", (44,), "pg_loss = Σ m·ℓ / (rows · C)",
-    "https://github.com/verl-project/verl/pull/5366",
-)  # fmt: skip
-OTHER_MODE = Fault.written("loss-other-mode", "suspicious", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
-NO_FIT = Fault.written("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)")
-AGGREGATION = Fault.written("loss-aggregation", "convention", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
-VALUE_CLIP = Fault.written(
-    "value-clip-idle", "bug", (45,), "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)",
-    "https://github.com/RLinf/RLinf/issues/1529",
-)  # fmt: skip
-VALUE_MASK = Fault.written(
-    "value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²",
-    "https://github.com/verl-project/verl/issues/1758",
-)  # fmt: skip
-KL_LOSS_SIGN = Fault.written(
-    "kl-loss-sign", "bug", (23,), "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)",
-    "https://github.com/qiancheng0/ToolRL/issues/52",
+VALUE_MASK = Fault.of(
+    "value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²", "verl-project/verl/issues/1758"
+)
+KL_LOSS_SIGN = Fault.of(
+    "kl-loss-sign", "bug", (23,),
+    "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)", "qiancheng0/ToolRL/issues/52",
 )  # fmt: skip
 _FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
 
@@ -56,13 +46,13 @@ Fit = tuple[tuple[str, str], Way]
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
     """pg_loss against the clipped loss of the columns."""
-    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e["advantages"]
+    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e[LOSS]
     if not e.mask.any():
         return
     seen = masks(e)
     with np.errstate(all="ignore"):
         ratio = np.exp(np.clip(new - old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
-        rounding = rounding_of(e, "advantages") + rounding_of(e, "old_log_probs") * np.abs(old)
+        rounding = rounding_of(e, LOSS) + rounding_of(e, "old_log_probs") * np.abs(old)
         rounding = rounding + rounding_of(e, "new_log_probs") * np.abs(new)
     variants = [
         (told, Terms(matrix, np.abs(matrix) * rounding, seen)) for told, matrix in _policy_terms(e, ratio, advantages)
@@ -77,10 +67,10 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Fit]:
 
     Σ Â of whitened advantages is nearly 0 and mostly rounding, so the number is only known to lie beyond every mean.
     """
-    (told, terms), advantages, found = variant, e["advantages"], e.dump.scalars["pg_loss"]
+    (told, terms), advantages, found = variant, e[LOSS], e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
         product, total = terms.matrix * advantages, float(advantages.sum())
-        size, rounding = float(np.abs(advantages).sum()), rounding_of(e, "advantages")
+        size, rounding = float(np.abs(advantages).sum()), rounding_of(e, LOSS)
         if not np.isfinite(product).all() or not size:
             return []
         loose = 3e-6 * size + SPREADS * rounding * float(np.sqrt((advantages**2).sum()))
@@ -300,13 +290,13 @@ def _either(found: list[Way]) -> dict[str, str]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written(
-        "K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", "advantages"), policy_loss,
+    Check.of(
+        "K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", LOSS), policy_loss,
     ),
-    Check.written(
+    Check.of(
         "K12 value loss", ("vf_loss", "new_values", "values", "returns"), value_loss
     ),
-    Check.written("K12 value mask", ("value_mask",), value_mask),
-    Check.written("K12 KL loss", ("kl_loss",), kl_loss),
+    Check.of("K12 value mask", ("value_mask",), value_mask),
+    Check.of("K12 KL loss", ("kl_loss",), kl_loss),
     *logged.CHECKS,
 )  # fmt: skip

@@ -25,51 +25,39 @@ CARRIERS = 30  # numbers that must carry the variance before a correlation says 
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SHIFTED = Fault.written(
-    "shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q(a_t) are about the same token",
-    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+SHIFTED = Fault.of(
+    "shifted-log-probs", "bug", (18,),
+    "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-REORDERED = Fault.written(
-    "reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token",
-    "https://github.com/modelscope/ms-swift/pull/10071",
+REORDERED = Fault.of(
+    "reordered-log-probs", "bug", (40,),
+    "log π_old(a_t) and log q(a_t) are about the same token", "modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-DRIFTED = Fault.written(
-    "drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token",
-    "https://github.com/huggingface/trl/issues/5224",
+DRIFTED = Fault.of(
+    "drifting-log-probs", "bug", (12,),
+    "log π_old(a_t) and log q(a_t) are about the same token", "huggingface/trl/issues/5224",
 )  # fmt: skip
-UNRELATED = Fault.written(
-    "unrelated-log-probs", "bug", (6, 12, 18, 40), "log π_old(a_t) and log q(a_t) are about the same token",
-    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+UNRELATED = Fault.of(
+    "unrelated-log-probs", "bug", (6, 12, 18, 40),
+    "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-PADDED = Fault.written(
-    "gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
+PADDED = Fault.of(
+    "gap-grows-with-padding", "suspicious", (13,),
+    "log π_old(a_t) does not depend on padding", "OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-TRUNCATED = Fault.written(
-    "truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1",
-    "https://github.com/huggingface/trl/issues/6789",
-)  # fmt: skip
-NOT_SAMPLED_FROM = Fault.written(
-    "rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1",
-    "https://github.com/huggingface/trl/issues/4159",
-)  # fmt: skip
-TEMPERATURE = Fault.written(
-    "trainer-temperature", "bug", (2,), "E[−log π_old] = E[H]",
-    "https://github.com/huggingface/trl/issues/4159",
-)  # fmt: skip
-OFF_POLICY = Fault.written(
-    "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]",
-    "https://github.com/OpenRLHF/OpenRLHF/pull/853",
-)  # fmt: skip
-OTHER_POLICY = Fault.written(
-    "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)",
-    "https://github.com/huggingface/trl/issues/5312",
-)  # fmt: skip
-NOISE = Fault.written(
-    "engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)",
-    "https://github.com/verl-project/verl/pull/2953",
-)  # fmt: skip
-IDLE = Fault.written("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)", "https://github.com/radixark/miles/pull/1829")
+TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1", "huggingface/trl/issues/6789")
+NOT_SAMPLED_FROM = Fault.of(
+    "rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1", "huggingface/trl/issues/4159"
+)
+TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E[H]", "huggingface/trl/issues/4159")
+OFF_POLICY = Fault.of(
+    "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]", "OpenRLHF/OpenRLHF/pull/853"
+)
+OTHER_POLICY = Fault.of(
+    "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)", "huggingface/trl/issues/5312"
+)
+NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)", "verl-project/verl/pull/2953")
+IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)", "radixark/miles/pull/1829")
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -202,7 +190,7 @@ def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
 
 def _behind(e: Evidence, use: Bools) -> bool:
     """Whether the tokens say that an older version of the weights drew them."""
-    version = e.settings.get("learner_version")
+    version = e.settings.learner_version
     if version is None or "weight_versions" not in e.dump.columns:
         return False
     return bool((e["weight_versions"][use] < float(version)).mean() > 0.5)
@@ -271,7 +259,7 @@ def _carriers(x: Floats) -> float:
 
 def _sharper(e: Evidence) -> tuple[int, ...]:
     """Which of temperature and truncation the settings leave possible."""
-    temperature, top_p, top_k = (e.settings.get(name) for name in ("temperature", "top_p", "top_k"))
+    temperature, top_p, top_k = e.settings.temperature, e.settings.top_p, e.settings.top_k
     cut = (top_p is not None and float(top_p) < 1) or (top_k is not None and int(top_k) > 0)
     if temperature is not None and float(temperature) == 1 and cut:
         return (14,)
@@ -311,8 +299,8 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
-    Check.written("K11 entropy", ("old_log_probs", "entropy"), entropy),
+    Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
+    Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,
     precision.VALUES,  # last: columns out of line bring fill values inside the mask
 )  # fmt: skip

@@ -9,11 +9,12 @@ import numpy as np
 from mingce.audit import geometry
 from mingce.audit.evidence import Bools, Evidence
 from mingce.audit.finding import Check, Fault, Finding
+from mingce.record.dump import LOSS, RAW
 
 LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
 # Columns in the order in which they are made: what is not finite in one makes the later ones so.
 MAKING = (
-    *LOG_PROBS[:3], "entropy", "scores", "kl", "rewards", "values", "deltas", "raw_advantages", "returns", "advantages",
+    *LOG_PROBS[:3], "entropy", "scores", "kl", "rewards", "values", "deltas", RAW, "returns", LOSS,
     "new_log_probs", "new_values", "ratio", "importance_weights",
 )  # fmt: skip
 OPPOSITE = {"rollout_log_probs": "old_log_probs", "old_log_probs": "rollout_log_probs"}
@@ -23,37 +24,29 @@ VARIED = 32  # so many different numbers must sit on the half-precision grid bef
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-BEHIND_MASK = Fault.written(
-    "nonfinite-behind-mask", "bug", (38,), "every stored number is finite, where m_t = 0 as well",
-    "https://github.com/verl-project/verl/pull/2377",
+BEHIND_MASK = Fault.of(
+    "nonfinite-behind-mask", "bug", (38,),
+    "every stored number is finite, where m_t = 0 as well", "verl-project/verl/pull/2377",
 )  # fmt: skip
-NOT_FINITE = Fault.written(
-    "nonfinite", "bug", (), "every stored number is finite where m_t = 1",
-    "https://github.com/huggingface/trl/issues/6789",
+NOT_FINITE = Fault.of(
+    "nonfinite", "bug", (), "every stored number is finite where m_t = 1", "huggingface/trl/issues/6789"
+)
+DEGENERATE = Fault.of(
+    "degenerate-whitening", "bug", (31,),
+    "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined", "huggingface/trl/pull/5773",
 )  # fmt: skip
-DEGENERATE = Fault.written(
-    "degenerate-whitening", "bug", (31,), "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined",
-    "https://github.com/huggingface/trl/pull/5773",
+FILLED = Fault.of(
+    "fill-value-as-log-prob", "bug", (28,),
+    "log-probs of chosen tokens come from a model", "huggingface/trl/issues/2496",
 )  # fmt: skip
-FILLED = Fault.written(
-    "fill-value-as-log-prob", "bug", (28,), "log-probs of chosen tokens come from a model",
-    "https://github.com/huggingface/trl/issues/2496",
-)  # fmt: skip
-FILLED_TAIL = Fault.written(
-    "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token",
-    "https://github.com/rllm-org/rllm/issues/816",
-)  # fmt: skip
-NEVER_FILLED = Fault.written("column-all-zero", "note", ())
-PAD_FILL = Fault.written("pad-fill-value", "convention", (28,), link="https://github.com/huggingface/trl/issues/2496")
-POSITIVE = Fault.written(
-    "positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0",
-    "https://github.com/AI-Hypercomputer/maxtext/pull/5231",
-)  # fmt: skip
-HALF = Fault.written(
-    "half-precision-log-probs", "bug", (21,), "log π(a_t) in float32",
-    "https://github.com/OpenRLHF/OpenRLHF/pull/634",
-)  # fmt: skip
-ROUNDED_DUMP = Fault.written("rounded-dump", "note", (21,))
+FILLED_TAIL = Fault.of(
+    "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token", "rllm-org/rllm/issues/816"
+)
+NEVER_FILLED = Fault.of("column-all-zero", "note", ())
+PAD_FILL = Fault.of("pad-fill-value", "convention", (28,), report="huggingface/trl/issues/2496")
+POSITIVE = Fault.of("positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0", "AI-Hypercomputer/maxtext/pull/5231")
+HALF = Fault.of("half-precision-log-probs", "bug", (21,), "log π(a_t) in float32", "OpenRLHF/OpenRLHF/pull/634")
+ROUNDED_DUMP = Fault.of("rounded-dump", "note", (21,))
 
 # ── not finite ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -61,8 +54,8 @@ ROUNDED_DUMP = Fault.written("rounded-dump", "note", (21,))
 def finite(e: Evidence) -> Iterator[Finding]:
     """The first column, in the order of making, that holds a NaN or an inf; later ones inherit it."""
     behind: dict[str, Bools] = {}
-    for name in (one for one in MAKING if one in e.dump.columns):
-        bad = ~np.isfinite(e.dump.columns[name])
+    for name in (one for one in MAKING if e.dump.holds(one)):
+        bad = ~np.isfinite(e.dump.column(name))
         if not bad.any():
             continue
         chosen = bad & e.mask
@@ -73,16 +66,16 @@ def finite(e: Evidence) -> Iterator[Finding]:
             return
     if behind:
         bad = np.logical_or.reduce(list(behind.values()))
-        values = {"columns": ", ".join(behind), "count": int(bad.sum())}
+        values = {"columns": ", ".join(map(e.dump.name_of, behind)), "count": int(bad.sum())}
         column = next(iter(behind))
         places = e.places(behind[column], np.zeros(bad.shape), e[column])
-        yield Finding(BEHIND_MASK, column, values, places, float(bad.any(axis=1).mean()))
+        yield Finding(BEHIND_MASK, e.dump.name_of(column), values, places, float(bad.any(axis=1).mean()))
 
 
 def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
     count, share = int(bad.sum()), float(bad.any(axis=1).mean())
     places = e.places(bad, np.full(bad.shape, np.nan), e[name])
-    credit = ("raw_advantages", "advantages") if e.has("values") else ("raw_advantages", "advantages", "returns")
+    credit = (RAW, LOSS) if e.has("values") else (RAW, LOSS, "returns")
     if name not in credit:  # without a critic the returns are advantages by another name
         negative = bool((e[name][bad] == -np.inf).all()) and name in LOG_PROBS
         return Finding(NOT_FINITE, name, {"column": name, "count": count}, places, share, classes=(14,) * negative)
@@ -93,7 +86,7 @@ def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
         why = ("受影响的行都是组里唯一的样本", "the rows hit are the only samples of their group")
     else:
         why = ("白化或分组的方差没有定义", "the variance of the whitening or of the group is undefined")
-    return Finding(DEGENERATE, name, {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
+    return Finding(DEGENERATE, e.dump.name_of(name), {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
 
 
 def _alone(e: Evidence, bad: Bools) -> bool:
@@ -195,7 +188,7 @@ def _grown(seed: Bools, within: Bools) -> Bools:
 
 def half_precision(e: Evidence) -> Iterator[Finding]:
     """Log-probs on the grid of a 16-bit format, in a dump whose other columns are finer."""
-    kinds = {name: _kind(e, name) for name in MAKING if name in e.dump.columns}
+    kinds = {name: _kind(e, name) for name in MAKING if e.dump.holds(name)}
     coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
     own = [name for name in LOG_PROBS[1:] if name in coarse]
     if not own:
@@ -214,7 +207,7 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
 
 def _kind(e: Evidence, name: str) -> str | None:
     """The format whose grid holds the column's numbers; None when too few numbers say so."""
-    column = e.dump.columns[name]
+    column = e.dump.column(name)
     seen = column[e.mask & np.isfinite(column) & (column != 0)]
     if seen.dtype == np.float64:
         with np.errstate(over="ignore"):
@@ -232,8 +225,8 @@ def _kind(e: Evidence, name: str) -> str | None:
     return "float16" if not bits & np.uint32(0x1FFF) else "float32"
 
 
-VALUES = Check.written("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
+VALUES = Check.of("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
 CHECKS: tuple[Check, ...] = (
-    Check.written("K9 finite", (), finite),
-    Check.written("K9 half precision", ("|".join(LOG_PROBS),), half_precision),
+    Check.of("K9 finite", (), finite),
+    Check.of("K9 half precision", ("|".join(LOG_PROBS),), half_precision),
 )

@@ -10,6 +10,7 @@ import numpy as np
 from mingce.audit.diff import MASKS, Side, Words, compared
 from mingce.audit.evidence import Bools, Floats, Ints
 from mingce.audit.kl import kl_estimates
+from mingce.record.dump import LOSS, RAW
 
 Reason = tuple[str, Words]
 UNKNOWN: Reason = ("", ("", ""))
@@ -25,8 +26,8 @@ def reason(one: Side, two: Side, name: str) -> Reason:
         "kl": (_permuted, _estimator, _shifted, _affine),
         "rewards": (_permuted, _reward_fit, _score_index, _shifted, _affine),
         "deltas": (_permuted, _credit, _shifted, _affine),
-        "raw_advantages": (_permuted, _whitened, _credit, _shifted),
-        "advantages": (_permuted, _whitened, _credit, _shifted),
+        RAW: (_permuted, _whitened, _credit, _shifted),
+        LOSS: (_permuted, _whitened, _credit, _shifted),
         "returns": (_permuted, _credit, _affine, _shifted),
     }
     usual = (_mask,) if name in MASKS else (_permuted, _shifted, _affine, _temperature, _noise)
@@ -56,7 +57,7 @@ def _close(a: Floats, b: Floats, where: Bools, rounding: float) -> bool:
 
 
 def _rounding(one: Side, two: Side, *names: str) -> float:
-    return max(side.rounding(name) for side in (one, two) for name in names if name in side.e.dump.columns)
+    return max(side.rounding(name) for side in (one, two) for name in names if side.e.dump.holds(name))
 
 
 def _line(a: Floats, b: Floats) -> Line | None:
@@ -219,7 +220,7 @@ def _last(mask: Bools) -> Floats:
 
 
 def _ends_with_eos(side: Side, extra: Bools) -> bool:
-    eos = side.e.settings.get("eos_id")
+    eos = side.e.settings.eos_id
     if eos is None or "token_ids" not in side.e.dump.columns:
         return False
     return bool((side.column("token_ids")[extra] == eos).mean() > 0.5)
@@ -352,10 +353,10 @@ class Discounts(NamedTuple):
 
 def _discounts(side: Side) -> Discounts | None:
     """γ and γλ from the numbers of one dump, by least squares."""
-    if not side.e.has("rewards", "values") or not side.e.has("raw_advantages|returns"):
+    if not side.e.has("rewards", "values") or not side.e.has(f"{RAW}|returns"):
         return None
     reward, value, mask = side.column("rewards"), side.column("values"), side.mask
-    credit = side.column("raw_advantages") if side.e.has("raw_advantages") else side.column("returns") - value
+    credit = side.column(RAW) if side.e.has(RAW) else side.column("returns") - value
     order = np.argsort(~mask, axis=1, kind="stable")
     r, v, a = (np.take_along_axis(x, order, axis=1) for x in (reward, value, credit))
     m = np.take_along_axis(mask, order, axis=1)

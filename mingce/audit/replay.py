@@ -24,52 +24,41 @@ BETTER = 0.3  # another way of scoring must leave this share of the gap or less
 LEAST_TOKENS = 16
 GRID = (0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 1.1, 1.2, 1.3, 1.5)
 
-AGREES = Fault.written("replay-agrees", "note", (), "column = model(prompt, response)")
-PRECISION = Fault.written(
-    "replay-precision", "note", (5, 21), "column = model(prompt, response)",
-    "https://github.com/OpenRLHF/OpenRLHF/pull/634",
+AGREES = Fault.of("replay-agrees", "note", (), "column = model(prompt, response)")
+PRECISION = Fault.of(
+    "replay-precision", "note", (5, 21), "column = model(prompt, response)", "OpenRLHF/OpenRLHF/pull/634"
+)
+NO_PRECISION = Fault.of("replay-no-16-bit-pass", "note", (), "column = model(prompt, response)")
+TEMPERATURE = Fault.of(
+    "replay-temperature", "bug", (2,),
+    "log π = log_softmax(logits / τ) with the τ of sampling", "huggingface/trl/issues/4159",
 )  # fmt: skip
-NO_PRECISION = Fault.written("replay-no-16-bit-pass", "note", (), "column = model(prompt, response)")
-TEMPERATURE = Fault.written(
-    "replay-temperature", "bug", (2,), "log π = log_softmax(logits / τ) with the τ of sampling",
-    "https://github.com/huggingface/trl/issues/4159",
+KNOWN_TEMPERATURE = Fault.of(
+    "replay-temperature-found", "convention", (2,), "log π = log_softmax(logits / τ)", "huggingface/trl/issues/3169"
+)
+SHIFT = Fault.of(
+    "replay-shift", "bug", (18,), "log π_t = log_softmax(logits_{t−1})[y_t]", "PrimeIntellect-ai/prime-rl/pull/1525"
+)
+LEFT_PAD = Fault.of(
+    "replay-left-pad", "bug", (13,),
+    "log π(y | x) does not depend on the padding before x", "OpenRLHF/OpenRLHF/issues/217",
 )  # fmt: skip
-KNOWN_TEMPERATURE = Fault.written(
-    "replay-temperature-found", "convention", (2,), "log π = log_softmax(logits / τ)",
-    "https://github.com/huggingface/trl/issues/3169",
-)  # fmt: skip
-SHIFT = Fault.written(
-    "replay-shift", "bug", (18,), "log π_t = log_softmax(logits_{t−1})[y_t]",
-    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
-)  # fmt: skip
-LEFT_PAD = Fault.written(
-    "replay-left-pad", "bug", (13,), "log π(y | x) does not depend on the padding before x",
-    "https://github.com/OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
-DROPOUT = Fault.written(
-    "replay-two-passes", "bug", (41,), "log π_old = log π_new before the first update",
-    "https://github.com/huggingface/trl/pull/3234",
-)  # fmt: skip
-ROLLOUT = Fault.written(
-    "replay-rollout", "suspicious", (5, 6), "log π_rollout = log π_old",
-    "https://github.com/huggingface/trl/issues/5312",
-)  # fmt: skip
-DIFFERS = Fault.written(
-    "replay-differs", "suspicious", (5, 6, 41), "column = model(prompt, response)",
-    "https://github.com/huggingface/trl/pull/3234",
-)  # fmt: skip
-REFERENCE = Fault.written(
-    "replay-reference-is-policy", "bug", (22,), "log π_ref = reference(prompt, response)",
-    "https://github.com/huggingface/trl/issues/3194",
-)  # fmt: skip
-VALUES_SHIFT = Fault.written(
-    "replay-values-shift", "bug", (19,), "V_t is read at the token before y_t",
-    "https://github.com/verl-project/verl/issues/1758",
-)  # fmt: skip
-VALUES_DIFFER = Fault.written(
-    "replay-values-differ", "suspicious", (19,), "V_t = critic(prompt, y_<t)",
-    "https://github.com/verl-project/verl/issues/1758",
-)  # fmt: skip
+DROPOUT = Fault.of(
+    "replay-two-passes", "bug", (41,), "log π_old = log π_new before the first update", "huggingface/trl/pull/3234"
+)
+ROLLOUT = Fault.of("replay-rollout", "suspicious", (5, 6), "log π_rollout = log π_old", "huggingface/trl/issues/5312")
+DIFFERS = Fault.of(
+    "replay-differs", "suspicious", (5, 6, 41), "column = model(prompt, response)", "huggingface/trl/pull/3234"
+)
+REFERENCE = Fault.of(
+    "replay-reference-is-policy", "bug", (22,), "log π_ref = reference(prompt, response)", "huggingface/trl/issues/3194"
+)
+VALUES_SHIFT = Fault.of(
+    "replay-values-shift", "bug", (19,), "V_t is read at the token before y_t", "verl-project/verl/issues/1758"
+)
+VALUES_DIFFER = Fault.of(
+    "replay-values-differ", "suspicious", (19,), "V_t = critic(prompt, y_<t)", "verl-project/verl/issues/1758"
+)
 
 
 @dataclass(frozen=True)
@@ -121,7 +110,7 @@ def _policy(e: Evidence, chosen: Rescored, policy: Rescorer) -> Iterator[Finding
         yield passes
     elif old:
         yield old.finding
-    truncated = any(e.settings.get(n) not in (None, 0, -1, 1, 1.0) for n in ("top_p", "top_k", "min_p"))
+    truncated = any(one not in (None, 0, -1, 1) for one in (e.settings.top_p, e.settings.top_k, e.settings.min_p))
     if not e.has("rollout_log_probs") or truncated:
         return
     rollout = _judged(e, chosen, policy, "rollout_log_probs")
@@ -188,7 +177,7 @@ def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Ver
         return verdict(PRECISION, noise=noise)
     for temperature in GRID:
         if explains(scorer.at(temperature)):
-            known = e.settings.get("temperature") is not None
+            known = e.settings.temperature is not None
             return verdict(TEMPERATURE if known else KNOWN_TEMPERATURE, found=temperature, wanted=wanted)
     return verdict(DIFFERS)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.base import half
 from mingce.base.errors import ColumnError, ModelError
+from mingce.specs.settings import DumpSettings
 
 if TYPE_CHECKING:
     from torch import Tensor, nn
@@ -101,17 +101,16 @@ class Rescored:
 class Rescorer:
     """A causal language model and the rows it scores."""
 
-    def __init__(self, name: str | Path, chosen: Rescored, settings: Mapping[str, Any], dtype: str, device: str):
+    def __init__(self, name: str | Path, chosen: Rescored, settings: DumpSettings, dtype: str, device: str):
         from mingce.models.loading import choose_device, load_causal_lm
 
         self.rough = choose_device(device).type != "cpu" or half.works("bfloat16")  # before the first product
         self.name, self.chosen, self.dtype, self.device = name, chosen, dtype, device
         self.model = load_causal_lm(name, dtype=dtype, device=device)
         chosen.check(_vocabulary(self.model), name)
-        given = settings.get("temperature")
-        self.temperature = float(given) if isinstance(given, int | float) and given > 0 else 1.0
-        pad = settings.get("pad_id")
-        self.pad_id = int(pad) if isinstance(pad, int) and 0 <= pad < _vocabulary(self.model) else 0
+        self.temperature = settings.temperature if settings.temperature and settings.temperature > 0 else 1.0
+        pad = settings.pad_id
+        self.pad_id = pad if pad is not None and 0 <= pad < _vocabulary(self.model) else 0
         self.skipped = False
         self._right: Floats | None = None
         self._noise: float | None = None
@@ -209,7 +208,7 @@ class Rescorer:
 class ValueScorer:
     """A critic of ours and what it says of the rows."""
 
-    def __init__(self, name: str | Path, chosen: Rescored, settings: Mapping[str, Any], dtype: str, device: str):
+    def __init__(self, name: str | Path, chosen: Rescored, settings: DumpSettings, dtype: str, device: str):
         import torch
 
         from mingce.models.loading import model_directory

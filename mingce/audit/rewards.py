@@ -18,49 +18,31 @@ from mingce.specs.kl import kl_name
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SCORE_INDEX = Fault.written(
-    "score-index", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1",
-    "https://github.com/EleutherAI/gpt-neox/pull/1285",
+SCORE_INDEX = Fault.of(
+    "score-index", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1", "EleutherAI/gpt-neox/pull/1285"
+)
+SCORE_AFTER_LAST = Fault.of(
+    "score-after-last", "convention", (9,),
+    "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e", "huggingface/trl/issues/3750",
 )  # fmt: skip
-SCORE_AFTER_LAST = Fault.written(
-    "score-after-last", "convention", (9,), "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e",
-    "https://github.com/huggingface/trl/issues/3750",
+SCORE_MASKED = Fault.of("score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0", "radixark/miles/pull/1827")
+SCORE_EMPTY_ROW = Fault.of(
+    "score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0", "verl-project/verl/issues/6476"
+)
+KL_SIGN = Fault.of("kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0", "qiancheng0/ToolRL/issues/52")
+KL_ESTIMATOR = Fault.of(
+    "kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings", "NVIDIA-NeMo/RL/pull/2506"
+)
+KL_IN_REWARD = Fault.of("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
+REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t)/σ")
+KL_TWICE = Fault.of(
+    "kl-coefficient", "suspicious", (25,),
+    "r_t = s_t − β·k_t with the β of the settings", "verl-project/verl/issues/211",
 )  # fmt: skip
-SCORE_MASKED = Fault.written(
-    "score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0",
-    "https://github.com/radixark/miles/pull/1827",
-)  # fmt: skip
-SCORE_EMPTY_ROW = Fault.written(
-    "score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0",
-    "https://github.com/verl-project/verl/issues/6476",
-)  # fmt: skip
-KL_SIGN = Fault.written(
-    "kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0",
-    "https://github.com/qiancheng0/ToolRL/issues/52",
-)  # fmt: skip
-KL_ESTIMATOR = Fault.written(
-    "kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings",
-    "https://github.com/NVIDIA-NeMo/RL/pull/2506",
-)  # fmt: skip
-KL_IN_REWARD = Fault.written("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
-REWARDS_WHITENED = Fault.written("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t)/σ")
-KL_TWICE = Fault.written(
-    "kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings",
-    "https://github.com/verl-project/verl/issues/211",
-)  # fmt: skip
-KL_ON_PADS = Fault.written(
-    "kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0",
-    "https://github.com/THUDM/slime/pull/1372",
-)  # fmt: skip
-KL_ON_TOOLS = Fault.written(
-    "kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0",
-    "https://github.com/THUDM/slime/issues/1370",
-)  # fmt: skip
-REWARD_MASKED = Fault.written(
-    "reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0",
-    "https://github.com/radixark/miles/pull/1827",
-)  # fmt: skip
-REWARD_UNEXPLAINED = Fault.written("reward-unexplained", "suspicious", (), "r_t = s_t − β·k_t")
+KL_ON_PADS = Fault.of("kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0", "THUDM/slime/pull/1372")
+KL_ON_TOOLS = Fault.of("kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0", "THUDM/slime/issues/1370")
+REWARD_MASKED = Fault.of("reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0", "radixark/miles/pull/1827")
+REWARD_UNEXPLAINED = Fault.of("reward-unexplained", "suspicious", (), "r_t = s_t − β·k_t")
 
 # ── K4 how the reward is composed ──────────────────────────────────────────────────────────────────────────────────
 
@@ -83,7 +65,7 @@ def _fit(y: Floats, k: Floats) -> tuple[float, float]:
 
 def composition(e: Evidence) -> Iterator[Finding]:
     """r = s − β·k on chosen tokens and r = s elsewhere; which k, which β."""
-    if e.settings.get("whiten_rewards"):
+    if e.settings.whiten_rewards:
         yield Finding(REWARDS_WHITENED, "rewards")
         return
     penalties = _penalties(e)
@@ -104,7 +86,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if len(y) and np.abs(y).max() > grain * (0.1 if e.coarse else 1.0):
         fits = {one: _fit(y, np.where(finite, k, 0.0)[judged]) for one, k in penalties.items()}
         name = min(fits, key=lambda one: fits[one][1])
-        wanted = kl_name(e.settings.get("kl_estimator"))
+        wanted = kl_name(e.settings.kl_estimator)
         enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
         if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.3, 1.5 * fits[name][1]):
             name = wanted
@@ -123,7 +105,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
 
 def _judge_penalty(e: Evidence, name: str, wanted: str, beta: float, judged: Bools, taken: Floats) -> Iterator[Finding]:
     said = {"beta": beta, "found": name, "wanted": wanted}
-    given = e.settings.get("beta")
+    given = e.settings.beta
     scores = e["scores"] if e.has("scores") else np.zeros_like(taken)
     if beta < 0:
         yield Finding(KL_SIGN, "rewards", said, e.places(judged & (taken != 0), scores + taken, e["rewards"]))
@@ -162,19 +144,19 @@ def _scores(e: Evidence) -> Floats:
     if e.has("scores"):
         return np.nan_to_num(e["scores"], nan=0.0, posinf=0.0, neginf=0.0)
     rewards = np.nan_to_num(e["rewards"], nan=0.0, posinf=0.0, neginf=0.0)
-    if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.get("beta"):
+    if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.beta:
         return rewards
     penalties = _penalties(e)
-    known = kl_name(e.settings.get("kl_estimator"))
+    known = kl_name(e.settings.kl_estimator)
     k = np.nan_to_num(penalties.get(known, next(iter(penalties.values()))), nan=0.0, posinf=0.0, neginf=0.0)
-    left = rewards + float(e.settings["beta"]) * np.where(e.mask, k, 0.0)
+    left = rewards + e.settings.beta * np.where(e.mask, k, 0.0)
     noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)
     return np.where(np.abs(left) > noise, left, 0.0)
 
 
 def placement(e: Evidence) -> Iterator[Finding]:
     """A response's one score belongs on its last chosen token."""
-    if e.settings.get("whiten_rewards") and not e.has("scores"):
+    if e.settings.whiten_rewards and not e.has("scores"):
         return  # whitening has moved every reward: the score's place can no longer be told
     scores = _scores(e)
     there = scores != 0
@@ -242,6 +224,6 @@ def _lives_on_after(e: Evidence, rows: Ints) -> bool:
 
 
 CHECKS = (
-    Check.written("K4 reward", ("rewards", "old_log_probs|kl", "ref_log_probs|kl"), composition),
-    Check.written("K3 score", ("scores|rewards",), placement),
+    Check.of("K4 reward", ("rewards", "old_log_probs|kl", "ref_log_probs|kl"), composition),
+    Check.of("K3 score", ("scores|rewards",), placement),
 )  # fmt: skip

@@ -14,46 +14,41 @@ import numpy as np
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
 from mingce.record.dump import Dump
+from mingce.specs.settings import DumpSettings
 
 GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
 LEAST_GAP = 0.01  # nats, mean |old − rollout|
 
-GAP_JUMP = Fault.written(
-    "rollout-gap-jump", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
-    "https://github.com/huggingface/trl/issues/5312",
+GAP_JUMP = Fault.of(
+    "rollout-gap-jump", "suspicious", (6,),
+    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step", "huggingface/trl/issues/5312",
 )  # fmt: skip
-GAP_TREND = Fault.written(
-    "rollout-gap-trend", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step",
-    "https://github.com/huggingface/trl/issues/5312",
+GAP_TREND = Fault.of(
+    "rollout-gap-trend", "suspicious", (6,),
+    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step", "huggingface/trl/issues/5312",
 )  # fmt: skip
-WEIGHTS_STUCK = Fault.written(
-    "rollout-weights-stuck", "bug", (6,), "version of the sampler follows the learner's",
-    "https://github.com/NovaSky-AI/SkyRL/issues/1680",
+WEIGHTS_STUCK = Fault.of(
+    "rollout-weights-stuck", "bug", (6,), "version of the sampler follows the learner's", "NovaSky-AI/SkyRL/issues/1680"
+)
+IDLE_CLIP = Fault.of("idle-clip-growth", "suspicious", (20,), "ρ = π_new / π_behaviour", "radixark/miles/pull/1829")
+REF_ALIAS = Fault.of(
+    "reference-follows-policy", "suspicious", (22,),
+    "log π_old − log π_ref ≠ 0 once the policy has moved", "huggingface/trl/issues/3194",
 )  # fmt: skip
-IDLE_CLIP = Fault.written(
-    "idle-clip-growth", "suspicious", (20,), "ρ = π_new / π_behaviour",
-    "https://github.com/radixark/miles/pull/1829",
+ADAPTIVE_KL = Fault.of(
+    "adaptive-kl", "bug", (43,),
+    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows", "CarperAI/trlx/pull/361",
 )  # fmt: skip
-REF_ALIAS = Fault.written(
-    "reference-follows-policy", "suspicious", (22,), "log π_old − log π_ref ≠ 0 once the policy has moved",
-    "https://github.com/huggingface/trl/issues/3194",
-)  # fmt: skip
-ADAPTIVE_KL = Fault.written(
-    "adaptive-kl", "bug", (43,), "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
-    "https://github.com/CarperAI/trlx/pull/361",
-)  # fmt: skip
-ADAPTIVE_KL_UNKNOWN = Fault.written(
+ADAPTIVE_KL_UNKNOWN = Fault.of(
     "adaptive-kl-no-fit", "suspicious", (43,),
-    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
-    "https://github.com/CarperAI/trlx/pull/361",
+    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows", "CarperAI/trlx/pull/361",
 )  # fmt: skip
-STUCK_BATCH = Fault.written(
-    "stuck-batch", "suspicious", (48,), "prompts of step k ≠ prompts of step k+1",
-    "https://github.com/google/tunix/issues/2288",
-)  # fmt: skip
-RESTARTED = Fault.written(
-    "data-restarted", "suspicious", (48,), "the order of prompts goes on after a resume",
-    "https://github.com/PrimeIntellect-ai/prime-rl/pull/3164",
+STUCK_BATCH = Fault.of(
+    "stuck-batch", "suspicious", (48,), "prompts of step k ≠ prompts of step k+1", "google/tunix/issues/2288"
+)
+RESTARTED = Fault.of(
+    "data-restarted", "suspicious", (48,),
+    "the order of prompts goes on after a resume", "PrimeIntellect-ai/prime-rl/pull/3164",
 )  # fmt: skip
 
 
@@ -66,7 +61,7 @@ class Step:
     moved: float | None  # mean |new − old|
     ref_gap: float | None  # mean |old − ref|
     sampled: float | None  # version of the weights that sampled
-    settings: dict[str, Any]
+    settings: DumpSettings
     scalars: dict[str, float]
     kls: dict[tuple[str, str], float]  # numbers that a controller may be given, by their names; _MASKED are right
     counts: dict[tuple[str, str], float]
@@ -85,7 +80,7 @@ class Step:
                 _mean_gap(e, "new_log_probs", "old_log_probs"),
                 _mean_gap(e, "old_log_probs", "ref_log_probs"),
                 _sampling_version(e),
-                dict(dump.settings),
+                dump.settings,
                 dict(dump.scalars),
                 _kls(e),
                 {_ROLLOUTS: float(len(e.mask)), ("步数", "steps"): 1.0, ("token 数", "tokens"): float(e.mask.sum())},
@@ -99,7 +94,7 @@ def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
     """What a run's steps say together; a dump is let go before the next. Of two dumps of a step the first counts."""
     steps: dict[int, Step] = {}
     for place, dump in enumerate(dumps):
-        told = dump.step if dump.step is not None else dump.settings.get("step")
+        told = dump.step if dump.step is not None else dump.settings.step
         number = int(told) if isinstance(told, int | float) and np.isfinite(told) else place
         if number not in steps:
             steps[number] = Step.of(number, dump)
@@ -163,8 +158,8 @@ def versions(run: list[Step]) -> Iterator[Finding]:
     """Sampling weights whose version stands still while the learner's goes on."""
     told: list[tuple[float, float]] = []
     for step in run:
-        learner = step.settings.get("learner_version")
-        if isinstance(learner, int | float) and step.sampled is not None:
+        learner = step.settings.learner_version
+        if learner is not None and step.sampled is not None:
             told.append((float(learner), step.sampled))
     if len(told) < 4:
         return
@@ -194,7 +189,7 @@ def reference(run: list[Step]) -> Iterator[Finding]:
     moved = _moved([step for step, _ in told])
     if moved > 1e-3 and max(x for _, x in told[1:]) < min(0.02 * moved, 1e-3):
         settings = told[0][0].settings
-        paid = any(isinstance(settings.get(n), int | float) and settings[n] > 0 for n in ("beta", "kl_loss_coef"))
+        paid = any(price is not None and price > 0 for price in (settings.beta, settings.kl_loss_coef))
         place = Place(None, None, moved, told[-1][1])
         level: Severity | None = "bug" if paid else None
         yield Finding(REF_ALIAS, "ref_log_probs", {"moved": moved}, (place,), severity=level)
@@ -261,9 +256,9 @@ def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
     """β from one step to the next, against the KL of the columns and the number of rollouts."""
     told = [step for step in run if step.scalars.get("kl_coef", 0.0) > 0]
     pairs = [(a, b) for a, b in pairwise(told) if b.number == a.number + 1 and a.kls and b.kls]
-    settings = told[0].settings if told else {}
-    target, horizon = settings.get("kl_target"), settings.get("kl_horizon")
-    if not (pairs and isinstance(target, int | float) and isinstance(horizon, int | float) and target and horizon):
+    settings = told[0].settings if told else DumpSettings()
+    target, horizon = settings.kl_target, settings.kl_horizon
+    if not (pairs and target and horizon):
         return
     ratios = np.array([b.scalars["kl_coef"] / a.scalars["kl_coef"] - 1 for a, b in pairs])
     if not np.isfinite(ratios).all() or not np.abs(ratios).max() > 1e-9:

@@ -11,9 +11,9 @@ from mingce.audit.evidence import Bools, Evidence, Floats, rows_with
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.kl import kl_estimates
 
-DELTAS = Fault.written("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
-RATIO = Fault.written("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
-KL = Fault.written("kl-disagrees", "bug", (), "k_t = k(log π_old − log π_ref)")
+DELTAS = Fault.of("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
+RATIO = Fault.of("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
+KL = Fault.of("kl-disagrees", "bug", (), "k_t = k(log π_old − log π_ref)")
 
 
 def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bools, room: Floats) -> Iterator[Finding]:
@@ -28,11 +28,11 @@ def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bo
 
 def deltas(e: Evidence) -> Iterator[Finding]:
     """δ_t from the stored rewards and values, with the γ that the advantages gave away."""
-    if "gamma" not in e.settings or "returns" in e.broken:
+    if e.settings.gamma is None or "returns" in e.broken:
         return
     rewards, values = (np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0) for name in ("rewards", "values"))
     columns = Columns(rewards, values, np.zeros_like(rewards))
-    expected = one_step(columns, e.mask, float(e.settings["gamma"]), 0.0, "skip", "end")
+    expected = one_step(columns, e.mask, e.settings.gamma, 0.0, "skip", "end")
     cut = np.zeros_like(e.mask)  # what follows a row that was cut is a setting of its own
     rows = np.flatnonzero(last_rows_cut(e) & (e.last >= 0))
     cut[rows, e.last[rows]] = True
@@ -51,7 +51,7 @@ def kl(e: Evidence) -> Iterator[Finding]:
         x = e["old_log_probs"] - e["ref_log_probs"]
         known = tuple(kl_estimates(x, clamp=True).values())
     judged = e.mask & np.isfinite(x) & np.isfinite(e["kl"])
-    if e.coarse or not judged.any() or str(e.settings.get("kl_estimator", "")) == "full":
+    if e.coarse or not judged.any() or e.settings.kl_estimator == "full":
         return
     grain = 2e-5 * (1 + np.abs(np.nan_to_num(e["old_log_probs"])))  # k2 and k3 are small differences of large numbers
     rooms = [1e-3 * np.abs(np.nan_to_num(one)) + grain for one in known]
@@ -61,7 +61,7 @@ def kl(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS = (
-    Check.written("K6 td errors", ("deltas", "rewards", "values"), deltas),
-    Check.written("K6 kl", ("kl", "old_log_probs", "ref_log_probs"), kl),
-    Check.written("K6 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio),
+    Check.of("K6 td errors", ("deltas", "rewards", "values"), deltas),
+    Check.of("K6 kl", ("kl", "old_log_probs", "ref_log_probs"), kl),
+    Check.of("K6 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio),
 )

@@ -18,29 +18,24 @@ FEW = 20  # tokens from which a comparison that should be exact says something
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-FIRST_RATIO = Fault.written(
-    "first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update",
-    "https://github.com/CarperAI/trlx/issues/107",
+FIRST_RATIO = Fault.of("first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update", "CarperAI/trlx/issues/107")
+WEIGHT_PAIR = Fault.of(
+    "importance-weight-pair", "bug", (39,),
+    "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above", "THUDM/slime/pull/179",
 )  # fmt: skip
-WEIGHT_PAIR = Fault.written(
-    "importance-weight-pair", "bug", (39,), "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above",
-    "https://github.com/THUDM/slime/pull/179",
+TWO_CORRECTIONS = Fault.of(
+    "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q", "PrimeIntellect-ai/verifiers/pull/462"
+)
+REFERENCE_FOLLOWS = Fault.of(
+    "reference-equals-policy", "suspicious", (22,),
+    "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved", "huggingface/trl/issues/3194",
 )  # fmt: skip
-TWO_CORRECTIONS = Fault.written(
-    "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q",
-    "https://github.com/PrimeIntellect-ai/verifiers/pull/462",
-)  # fmt: skip
-REFERENCE_FOLLOWS = Fault.written(
-    "reference-equals-policy", "suspicious", (22,), "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved",
-    "https://github.com/huggingface/trl/issues/3194",
-)  # fmt: skip
-REFERENCE_OTHER = Fault.written(
-    "reference-is-another-model", "bug", (22,), "log π_ref(a_t) = log π_old(a_t) at step 0",
-    "https://github.com/huggingface/trl/pull/6591",
-)  # fmt: skip
-REFERENCE_SHIFTED = Fault.written(
-    "reference-out-of-line", "bug", (18, 40), "log π_ref(a_t) and log π_old(a_t) are about the same token",
-    "https://github.com/PrimeIntellect-ai/prime-rl/pull/1525",
+REFERENCE_OTHER = Fault.of(
+    "reference-is-another-model", "bug", (22,), "log π_ref(a_t) = log π_old(a_t) at step 0", "huggingface/trl/pull/6591"
+)
+REFERENCE_SHIFTED = Fault.of(
+    "reference-out-of-line", "bug", (18, 40),
+    "log π_ref(a_t) and log π_old(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
 
 
@@ -69,7 +64,7 @@ def first_rows(e: Evidence) -> Bools | None:
     if "minibatch" in e.dump.rows:
         first = np.array([one == 0 for one in e.row("minibatch")], bool)
         return first & np.array([one == 0 for one in e.row("epoch")], bool) if "epoch" in e.dump.rows else first
-    return np.ones(len(e.mask), bool) if e.settings.get("first_minibatch") else None
+    return np.ones(len(e.mask), bool) if e.settings.first_minibatch else None
 
 
 def _first(e: Evidence) -> Bools | None:
@@ -244,7 +239,7 @@ def reference(e: Evidence) -> Iterator[Finding]:
         places = e.places(use & (np.abs(old - ref) > 0.3), old, ref)
         yield Finding(REFERENCE_SHIFTED, "ref_log_probs", values, places, classes=(18,) if shift else (40,))
         return
-    step = e.settings.get("step", e.dump.step)
+    step = e.dump.step if e.settings.step is None else e.settings.step
     if step is None or lie.kind != "aligned":
         return
     step = int(step)
@@ -265,7 +260,7 @@ def reference(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.written("K10 first ratio", ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
-    Check.written("K10 weights", ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
-    Check.written("K10 reference", ("old_log_probs", "ref_log_probs"), reference),
+    Check.of("K10 first ratio", ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
+    Check.of("K10 weights", ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
+    Check.of("K10 reference", ("old_log_probs", "ref_log_probs"), reference),
 )  # fmt: skip

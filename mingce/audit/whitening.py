@@ -13,29 +13,26 @@ import numpy as np
 from mingce.audit.credit import raw_advantages
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Check, Fault, Finding
+from mingce.record.dump import LOSS, RAW
 
 EPSILON = 1e-8
 
-WRONG_TOKENS = Fault.written(
-    "whitened-over-other-tokens", "bug", (29,), "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1",
-    "https://github.com/verl-project/verl/pull/1527",
+WRONG_TOKENS = Fault.of(
+    "whitened-over-other-tokens", "bug", (29,),
+    "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1", "verl-project/verl/pull/1527",
 )  # fmt: skip
-WRONG_SCOPE = Fault.written(
-    "whitened-in-parts", "bug", (30,), "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch",
-    "https://github.com/thomfoster/minRLHF/issues/5",
+WRONG_SCOPE = Fault.of(
+    "whitened-in-parts", "bug", (30,),
+    "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch", "thomfoster/minRLHF/issues/5",
 )  # fmt: skip
-PER_RANK = Fault.written("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
-MEAN_BACK = Fault.written(
-    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens",
-    "https://github.com/meta-pytorch/torchtune/pull/1005",
-)  # fmt: skip
-HOW = Fault.written("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
-PADS = Fault.written("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
-DEGENERATE = Fault.written(
-    "whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0",
-    "https://github.com/huggingface/trl/pull/5773",
-)  # fmt: skip
-UNEXPLAINED = Fault.written("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
+PER_RANK = Fault.of("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
+MEAN_BACK = Fault.of(
+    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens", "meta-pytorch/torchtune/pull/1005"
+)
+HOW = Fault.of("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
+PADS = Fault.of("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
+DEGENERATE = Fault.of("whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0", "huggingface/trl/pull/5773")
+UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
 
 
 @dataclass(frozen=True)
@@ -109,17 +106,17 @@ TOKENS = {
 
 def whitening(e: Evidence) -> Iterator[Finding]:
     """Which way of whitening gives the stored advantages?"""
-    if "returns" in e.broken and not e.has("raw_advantages"):
+    if "returns" in e.broken and not e.has(RAW):
         return  # the raw advantages would be returns − values
     raw = raw_advantages(e)
     loss = e.mask & e.dump.columns["loss_mask"].astype(bool) if e.has("loss_mask") else e.mask
-    found = e["advantages"]
+    found = e[LOSS]
     judged = loss & np.isfinite(raw) & np.isfinite(found)
     count = int(judged.sum())
     if count == 1:
         value = float(found[judged][0])
         if abs(value) > 1e-3 and not np.isclose(value, float(raw[judged][0])):
-            yield Finding(DEGENERATE, "advantages", {"count": count, "found": value})
+            yield Finding(DEGENERATE, e.dump.name_of(LOSS), {"count": count, "found": value})
         return
     spread = float(np.std(raw[judged])) if count else 0.0
     if count < 4 or spread < 1e-6 * (1 + float(np.abs(raw[judged]).max())) or judged.sum() < loss.sum():
@@ -135,7 +132,7 @@ def whitening(e: Evidence) -> Iterator[Finding]:
     near = [way for way, left in fits.items() if left <= max(tolerance if e.coarse else 0.0, 1.5 * fits[best])]
     best = near[0]  # the cleanest of those that fit as well
     if fits[best] > tolerance:
-        yield Finding(UNEXPLAINED, "advantages", {"residual": fits[best]})
+        yield Finding(UNEXPLAINED, e.dump.name_of(LOSS), {"residual": fits[best]})
         return
     yield from _judge(e, best, found, raw, loss, judged)
 
@@ -146,22 +143,23 @@ def _judge(e: Evidence, way: Way, found: Floats, raw: Floats, loss: Bools, judge
     expected = (raw - mean) / std
     places = e.places(judged & (np.abs(expected - found) > 1e-3), expected, found)
     if way.kind == "mean back":
-        yield Finding(MEAN_BACK, "advantages", {"mean": float(found[judged].mean())}, places)
+        yield Finding(MEAN_BACK, e.dump.name_of(LOSS), {"mean": float(found[judged].mean())}, places)
     elif way.scope != "batch":
         zh, en = SCOPES[way.scope]
         if way.scope == "rank" and e.dump.source == "trl":
-            yield Finding(PER_RANK, "advantages")
+            yield Finding(PER_RANK, e.dump.name_of(LOSS))
         else:
             said = {"scope": en, "scope_zh": zh, "parts": way.parts}
-            yield Finding(WRONG_SCOPE, "advantages", said, places, classes=(29, 30) if way.tokens != "chosen" else None)
+            classes = (29, 30) if way.tokens != "chosen" else None
+            yield Finding(WRONG_SCOPE, e.dump.name_of(LOSS), said, places, classes=classes)
     elif way.tokens != "chosen":
         zh, en = TOKENS[way.tokens]
-        yield Finding(WRONG_TOKENS, "advantages", {"over": en, "over_zh": zh}, places)
+        yield Finding(WRONG_TOKENS, e.dump.name_of(LOSS), {"over": en, "over_zh": zh}, places)
     else:
-        yield Finding(HOW, "advantages", dict(zip(("how_zh", "how"), _told(way), strict=True)))
+        yield Finding(HOW, e.dump.name_of(LOSS), dict(zip(("how_zh", "how"), _told(way), strict=True)))
         behind = ~loss & np.isfinite(found)
         if way.kind == "whitened" and behind.any() and (np.abs(found[behind]) > 1e-6).mean() > 0.5:
-            yield Finding(PADS, "advantages", {"pad": float(np.median(found[behind]))})
+            yield Finding(PADS, e.dump.name_of(LOSS), {"pad": float(np.median(found[behind]))})
 
 
 def _told(way: Way) -> tuple[str, str]:
@@ -175,4 +173,4 @@ def _told(way: Way) -> tuple[str, str]:
     }[way.kind]  # fmt: skip
 
 
-CHECKS = (Check.written("K7 whitening", ("advantages", "raw_advantages|returns"), whitening),)
+CHECKS = (Check.of("K7 whitening", (LOSS, f"{RAW}|returns"), whitening),)

@@ -136,7 +136,7 @@ def place_numbers(expected: float, found: float) -> tuple[str, str]:
 def settings_words(report: Report, lang: str) -> str:
     """`γ = 1, λ = 0.95 (inferred)`: those given and those that the numbers gave away."""
     parts = []
-    for name, value in report.settings.items():
+    for name, value in report.settings.known().items():
         shown = setting_value(value)
         if shown is None:
             continue

@@ -46,7 +46,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "findings": [finding_json(finding, report.labels) for finding in report.findings],
         "settings": {
             name: {"value": _plain(value), "inferred": name in report.inferred}
-            for name, value in report.settings.items()
+            for name, value in report.settings.known().items()
         },
         "checks": [{"name": check.name, "title": _both(check.title)} for check in report.ran],
         "skipped": [

@@ -74,3 +74,8 @@ def sentence(key: str, lang: str | None = None, /, **values: object) -> str:
     """The sentence `file.name` with its values put in; in the display language unless another is given."""
     file, _, name = key.partition(".")
     return sentences(file, lang or display_lang())[name].format(**values)
+
+
+def sentence_pair(key: str, /, **values: object) -> tuple[str, str]:
+    """The sentence in Chinese and in English."""
+    return sentence(key, "zh", **values), sentence(key, "en", **values)

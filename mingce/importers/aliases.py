@@ -38,7 +38,7 @@ ROWS: dict[str, str] = {name: name for name in ROW_COLUMNS} | {
     "prompt_token_ids": "prompt_ids", "dp_rank": "rank", "ranks": "rank", "mini_batch": "minibatch",
     "micro_step": "micro_batch", "score": "outcome", "reward": "outcome", "raw_reward": "outcome",
     "reward_score": "outcome", "rewards": "outcome", "scores": "outcome", "stop_reason": "finish_reason",
-    "bootstrap_value": "final_values", "data_source": "data_source", "version": "policy_version",
+    "final_values": "bootstrap_value", "version": "policy_version",
 }  # fmt: skip
 
 SETTINGS: dict[str, str] = {
@@ -60,16 +60,6 @@ SETTINGS: dict[str, str] = {
     "response_length": "max_response_length", "max_new_tokens": "max_response_length", "global_steps": "step",
     "global_step": "step", "target_kl": "kl_target", "horizon": "kl_horizon",
 }  # fmt: skip
-# types of the settings that are not numbers of any kind
-KINDS: dict[str, tuple[type, ...]] = {
-    **dict.fromkeys(("kl_estimator", "estimator", "loss_agg_mode", "policy_loss", "truncation"), (str,)),
-    **dict.fromkeys(
-        ("n", "k", "top_k", "ppo_epochs", "critic_updates", "group_size", "world_size", "learner_version", "step"),
-        (int,),
-    ),
-    **dict.fromkeys(("eos_id", "pad_id", "bos_id", "max_response_length"), (int,)),
-    "stop_ids": (list,),
-}
 
 SCALARS: dict[str, str] = {
     name: name

@@ -5,25 +5,26 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
 
 from mingce.base.errors import ColumnError, DataError, SettingError
-from mingce.importers.aliases import KINDS, SCALARS, SETTINGS
+from mingce.importers.aliases import SCALARS, SETTINGS
 from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
 from mingce.importers.pickles import plain
-from mingce.record.dump import Dump
+from mingce.record.dump import Dump, ledger_dump, with_ledger_names
 from mingce.specs.kl import kl_name
+from mingce.specs.settings import SETTING_TYPES, DumpSettings
 
 MASKS = ("response_mask", "attention_mask", "loss_mask", "value_mask")
 IDS = ("token_ids", "weight_versions")
 _LISTS = ("prompt_ids", "position_ids", "rollout_ids")
 _TEXTS = ("prompt", "response", "reward_text", "finish_reason", "data_source")
 _COUNTS = ("left_pad", "rank", "minibatch", "micro_batch", "epoch", "policy_version")
-_FLOATS = ("final_values", "outcome")
+_FLOATS = ("bootstrap_value", "outcome")
 Laid = Numbers | list[Numbers | None]
 
 
@@ -168,9 +169,8 @@ class Draft:
     def take_settings(self, named: Mapping[str, Any], strict: bool = False) -> None:
         """Settings under our own names; one of a wrong type is left out, or an error if `strict`."""
         for name, value in named.items():
-            kinds = KINDS.get(name, (int, float))
             if (
-                isinstance(value, kinds)
+                isinstance(value, SETTING_TYPES[name])
                 and type(value) is not bool
                 and not (type(value) is float and value - value != 0)
                 and not (type(value) is int and abs(value) >= 2**63)
@@ -240,10 +240,16 @@ class Draft:
             else:
                 columns[name] = column.array.astype(np.float64)
         stored = {name: column.stored for name, column in self.columns.items() if column.stored != "json"}
-        return Dump(
-            columns, dict(self.rows), dict(self.settings), dict(self.scalars), self.source, stored, list(self.remarks),
+        settings, ours = DumpSettings(**self.settings), self.source == "mingce"
+        if not ours:
+            if "raw_advantages" in columns and "advantages" not in columns:
+                settings = replace(settings, whiten=True)
+            columns, stored = with_ledger_names(columns), with_ledger_names(stored)
+        dump = Dump(
+            columns, dict(self.rows), settings, dict(self.scalars), self.source, stored, list(self.remarks),
             self.where, self.step,
         )  # fmt: skip
+        return ledger_dump(dump) if ours else dump
 
     def _mask(self, name: str) -> Array:
         array = self.columns[name].array

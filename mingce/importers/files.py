@@ -15,7 +15,6 @@ from mingce.importers.draft import Draft
 from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size
 from mingce.importers.pickles import plain
 from mingce.importers.settings_file import Mapping, read_mapping
-from mingce.importers.settled import settled
 from mingce.importers.shards import join_ranks, place
 from mingce.importers.tables import read_jsonl, read_parquet
 from mingce.importers.torch_files import open_zip, read_pickled, read_torch_zip
@@ -50,7 +49,7 @@ def read_dumps(
     for draft in drafts:
         draft.put_settings(names.settings if names else None, strict=True)
         draft.put_settings(settings, strict=True)
-    return [settled(draft.finish()) if draft.source == "mingce" else draft.finish() for draft in drafts]
+    return [draft.finish() for draft in drafts]
 
 
 def recognise(path: Path) -> str | None:

@@ -7,22 +7,17 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from mingce import columns
 from mingce.base.errors import DataError
 from mingce.base.reading import open_regular
 from mingce.importers.draft import Draft, lay
 from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
-from mingce.specs.settings import by_dotted_key, dump_settings
+from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS
+from mingce.specs.settings import DumpSettings, by_dotted_key
 
-_ROWS = {
-    "uid": "uid", "group": "group", "prompt_ids": "prompt_ids", "finish_reason": "finish_reason",
-    "bootstrap_value": "final_values", "prompt": "prompt", "response": "response", "policy_version": "policy_version",
-    "data_source": "data_source",
-}  # fmt: skip
-_COLUMNS = (
-    "token_ids", "response_mask", "attention_mask", "loss_mask", "rollout_log_probs", "old_log_probs", "ref_log_probs",
-    "new_log_probs", "entropy", "scores", "kl", "rewards", "values", "new_values", "deltas", "returns", "ratio",
-)  # fmt: skip
+_COLUMNS = [name for name in TOKEN_COLUMNS if name in columns.TOKEN_COLUMNS]
+_ROWS = [name for name in ROW_COLUMNS if name in columns.ROW_COLUMNS]
 
 
 def recognises(facts: dict[str, str]) -> bool:
@@ -38,7 +33,7 @@ def run_of(directory: Path) -> Path | None:
 
 
 def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
-    """One step's ledger. What we call whitened is what the loss uses; what we call advantages is before whitening."""
+    """One step's ledger."""
     draft = Draft(where, "mingce")
     try:
         step, width = int(facts["mingce.step"]), int(facts["mingce.width"])
@@ -55,14 +50,9 @@ def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
         laid = lay(data.get(name), where, name)
         if isinstance(laid, list):
             draft.put(name, laid, lengths, width)
-    raw, white = (lay(data.get(name), where, name) for name in ("advantages", "whitened_advantages"))
-    if isinstance(raw, list):
-        draft.put("raw_advantages" if white is not None else "advantages", raw, lengths, width)
-    if isinstance(white, list):
-        draft.put("advantages", white, lengths, width)
-    for key, name in _ROWS.items():
-        if key in data:
-            draft.put_row(name, data[key], rows)
+    for name in _ROWS:
+        if name in data:
+            draft.put_row(name, data[name], rows)
     draft.step = step if step >= 0 else None
     return draft
 
@@ -77,9 +67,9 @@ class Run:
     def lay_beside(self, draft: Draft) -> None:
         logged = self.metrics.get(-1 if draft.step is None else draft.step, {})
         draft.put_scalars(logged)
-        draft.take_settings(dump_settings(self.config, beta=draft.scalars.get("kl_coef")))
-        if isinstance(logged.get("critic/updates"), int | float):
-            draft.settings["critic_updates"] = logged["critic/updates"]
+        draft.take_settings(DumpSettings.from_run(self.config, beta=draft.scalars.get("kl_coef")).known())
+        if isinstance(updates := logged.get("critic/updates"), int | float) and abs(updates) < 2**53:
+            draft.take_settings({"critic_updates": int(updates)})
 
 
 def read_run(directory: Path) -> Run:

@@ -15,13 +15,14 @@ import numpy as np
 from mingce.base.errors import ColumnError, DataError, MingceError, ModelError, RunError, SettingError, UnknownNameError
 from mingce.importers.limits import Refused
 from mingce.record.dump import Array, Dump
+from mingce.specs.settings import DumpSettings
 
 _KINDS: dict[str, type[MingceError]] = {
     kind.__name__: kind
     for kind in (Refused, DataError, ColumnError, SettingError, UnknownNameError, RunError, ModelError, MingceError)
 }
 _TYPES = ("bool", "int64", "float32", "float64")
-_PLAIN = ("settings", "scalars", "source", "stored", "remarks", "path", "step")
+_PLAIN = ("scalars", "source", "stored", "remarks", "path", "step")
 
 
 def write_dumps(file: IO[bytes], dumps: list[Dump]) -> None:
@@ -30,7 +31,7 @@ def write_dumps(file: IO[bytes], dumps: list[Dump]) -> None:
     heads = []
     while dumps:
         dump = dumps.pop(0)
-        head: dict[str, Any] = {name: getattr(dump, name) for name in _PLAIN}
+        head: dict[str, Any] = {name: getattr(dump, name) for name in _PLAIN} | {"settings": dump.settings.known()}
         head["columns"] = {name: _write(file, dump.columns.pop(name)) for name in list(dump.columns)}
         head["rows"] = {name: _write_rows(file, dump.rows.pop(name)) for name in list(dump.rows)}
         heads.append(head)
@@ -101,7 +102,7 @@ def _dump(head: dict[str, Any], pages: mmap.mmap) -> Dump:
     rows = {name: _rows(entry, pages) for name, entry in head["rows"].items()}
     about = {name: head[name] for name in _PLAIN}
     about["remarks"] = [(zh, en) for zh, en in about["remarks"]]
-    return Dump(columns, rows, **about)
+    return Dump(columns, rows, DumpSettings(**head["settings"]), **about)
 
 
 def _array(entry: dict[str, Any], pages: mmap.mmap) -> Array:

@@ -73,6 +73,6 @@ def read_mapping(path: Path) -> Mapping:
     if not isinstance(columns, dict) or not isinstance(settings, dict):
         raise DataError(f"{path}: `columns` and `settings` must hold `name: value` lines.")
     for ours in columns.values():
-        if not isinstance(ours, str) or ours not in _NAMES:
+        if not isinstance(ours, str) or not (ours in _NAMES or ours in ROWS):
             raise UnknownNameError("column", short(ours), _NAMES)
     return Mapping(str(path), {str(theirs): ours for theirs, ours in columns.items()}, settings)

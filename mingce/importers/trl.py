@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from mingce.base.errors import ColumnError
-from mingce.importers.aliases import TOKENS
+from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.draft import Draft, lay, unpadded
 from mingce.importers.numbers import Numbers
 from mingce.importers.pickles import plain
@@ -48,5 +48,5 @@ def read(data: dict[str, Any], where: str) -> Draft:
             draft.put_row("left_pad", pads, rows)
     for name in ("rank", "group", "uid", "minibatch", "micro_batch", "epoch", "finish_reason", "final_values"):
         if name in data:
-            draft.put_row(name, data[name], rows)
+            draft.put_row(ROWS[name], data[name], rows)
     return draft

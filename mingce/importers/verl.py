@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import ColumnError, DataError
-from mingce.importers.aliases import TOKENS
+from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.draft import Draft, lay, unpadded
 from mingce.importers.numbers import Numbers, from_bytes
 from mingce.importers.pickles import Record, dtype_name, plain
@@ -73,7 +73,7 @@ def read(data: Any, where: str) -> Draft:
     for name in _ROWS:
         given = others.get(name, batch.get(name))
         if given is not None:
-            draft.put_row(name, given, rows)
+            draft.put_row(ROWS[name], given, rows)
     for given in (about, about.get("config"), about.get("settings"), about.get("sampling_params")):
         draft.put_settings(given)
     draft.put_scalars(about.get("metrics"))

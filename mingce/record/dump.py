@@ -2,58 +2,69 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
 from mingce.base.errors import ColumnError
+from mingce.base.texts import sentence_pair
 from mingce.specs import ESTIMATORS
+from mingce.specs.settings import SETTING_TYPES, DumpSettings, by_dotted_key
+
+if TYPE_CHECKING:
+    from mingce.config import Config
+    from mingce.ledger import Ledger  # torch is not needed to look at a dump
 
 Array = NDArray[Any]
+Values = TypeVar("Values")
 
-# Token columns [B, T] under their one name here; aligned as in columns.py. Those that are not in the column table:
-#   raw_advantages      before whitening
-#   advantages          what the policy loss multiplies the ratio with, whitened or not
+# Token columns [B, T] under the names and with the meaning of columns.py, and some that our ledger does not have:
 #   importance_weights  the weight that corrects for the sampling policy, if the trainer uses one
 #   value_mask          where values are kept, if that is not the response mask (TRL keeps one slot more)
 #   weight_versions     version of the weights that sampled each token
+# The policy loss uses `whitened_advantages` where there are any, else `advantages`, which some trainers have whitened
+# already: only beside whitened ones are they known to be raw.
 TOKEN_COLUMNS = (
     "token_ids", "response_mask", "attention_mask", "loss_mask", "value_mask", "rollout_log_probs", "old_log_probs",
     "ref_log_probs", "new_log_probs", "entropy", "scores", "kl", "rewards", "values", "new_values", "deltas",
-    "raw_advantages", "advantages", "returns", "ratio", "importance_weights", "weight_versions",
+    "advantages", "whitened_advantages", "returns", "ratio", "importance_weights", "weight_versions",
 )  # fmt: skip
-# One entry a row:
+RAW, LOSS = "raw_advantages", "loss_advantages"
+"""Two ways to ask for advantages by what they are: known not to be whitened, and what the policy loss uses."""
+# One entry per row:
 #   uid, group          the row's own name; the name its prompt's samples share
 #   prompt_ids          list of ids without padding
 #   left_pad            how many pads stood before the prompt in the trainer's batch
 #   position_ids        the whole row's position ids (prompt and response, pads included), list or None
 #   finish_reason       "stop" or "length"
 #   rank, minibatch, micro_batch, epoch      which part of the step the row was in
-#   final_values        V of the state after the last token
+#   bootstrap_value     V of the state after the last token
 #   outcome             the row's scalar score, where it is stored apart from the token columns
 #   rollout_ids         ids as they were sampled, where they are stored apart from the trained ones
-#   prompt, response, reward_text            texts; reward_text is what the scorer was given
+#   prompt, response, reward_text            texts; reward_text is what the scorer read
 ROW_COLUMNS = (
     "uid", "group", "prompt_ids", "left_pad", "position_ids", "finish_reason", "rank", "minibatch", "micro_batch",
-    "epoch", "final_values", "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
+    "epoch", "bootstrap_value", "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
+    "data_source",
 )  # fmt: skip
-# Settings of the run, each of them optional:
-#   gamma, lam, beta (KL in the reward), kl_estimator, kl_loss_coef, estimator, clip, clip_low, clip_high, value_clip,
-#   loss_agg_mode, loss_norm, temperature, top_p, top_k, ppo_epochs, critic_updates, group_size, world_size,
-#   learner_version, step, eos_id, pad_id, bos_id, stop_ids, max_response_length, kl_target, kl_horizon
-# Scalars the trainer logged for this step: pg_loss, vf_loss, kl_loss, entropy_mean, kl_mean, pg_clipfrac, vf_clipfrac,
-#   approx_kl, advantages_mean, kl_coef …
+_UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
+"""Columns that are 0 until an update writes the first of them."""
 
 
 @dataclass
 class Dump:
-    """What was found in a dump. Floats are float32 or float64 arrays holding exactly the stored numbers."""
+    """The contents of a dump. Floats are float32 or float64 arrays holding exactly the stored numbers.
+
+    `scalars` are what the trainer logged for this step: pg_loss, vf_loss, kl_loss, entropy_mean, kl_mean, pg_clipfrac,
+    vf_clipfrac, approx_kl, advantages_mean, kl_coef …
+    """
 
     columns: dict[str, Array]
     rows: dict[str, list[Any]] = field(default_factory=dict)
-    settings: dict[str, Any] = field(default_factory=dict)
+    settings: DumpSettings = field(default_factory=DumpSettings)
     scalars: dict[str, float] = field(default_factory=dict)
     source: str = "generic"  # verl, trl, openrlhf, prime_rl, slime, nemo_rl, mingce, generic
     stored: dict[str, str] = field(default_factory=dict)  # dtype of each column in the file, e.g. "bfloat16"
@@ -88,18 +99,82 @@ class Dump:
         """[B, T] True where the policy chose the token."""
         return self.columns["response_mask"].astype(bool)
 
+    def name_of(self, name: str) -> str:
+        """The column that holds what is asked for; "" where RAW or LOSS advantages are not known."""
+        if name not in (RAW, LOSS):
+            return name
+        both = "whitened_advantages" in self.columns
+        if name == RAW:
+            return "advantages" if both or self.settings.whiten else ""
+        return "whitened_advantages" if both else "" if self.settings.whiten else "advantages"
+
+    def column(self, name: str) -> Array:
+        """A token column as it is stored, by its name, or as RAW or LOSS."""
+        return self.columns[self.name_of(name)]
+
     def wide(self, name: str) -> NDArray[np.float64]:
         """The column in float64, exactly the stored numbers."""
-        return self.columns[name].astype(np.float64)
+        return self.column(name).astype(np.float64)
+
+    def holds(self, name: str) -> bool:
+        """Whether it is a token column of this dump, RAW and LOSS included."""
+        return self.name_of(name) in self.columns
 
     def has(self, *names: str) -> bool:
         """Whether every name is a token column, row column, setting or scalar of this dump; `a|b` means either."""
-        known = (self.columns, self.rows, self.settings, self.scalars)
-        return all(any(one in part for one in name.split("|") for part in known) for name in names)
+        return all(any(self._has(one) for one in name.split("|")) for name in names)
+
+    def _has(self, name: str) -> bool:
+        known = name in SETTING_TYPES and getattr(self.settings, name) is not None
+        return known or self.holds(name) or name in self.rows or name in self.scalars
 
 
-def own_estimator(dump: Dump) -> str | None:
-    """The person's own estimator that made the advantages of a ledger of ours, which nothing here can recompute."""
-    name = dump.settings.get("estimator") if dump.source == "mingce" else None
-    spec = ESTIMATORS.get(str(name))
-    return str(name) if name is not None and (spec is None or spec.kind == "own") else None
+def dump_of_ledger(
+    ledger: Ledger, config: Config, *, step: int | None = None, beta: float | None = None, stop_ids: Sequence[int] = ()
+) -> Dump:
+    """The dump of a ledger in memory; `beta` is the price of its KL, which may be adaptive."""
+    from mingce.config import as_values
+
+    settings = DumpSettings.from_run(by_dotted_key(as_values(config)), beta=beta, stop_ids=stop_ids)
+    columns = {name: values.cpu().numpy() for name, values in ledger.columns().items()}
+    stored = {name: column.dtype.name for name, column in columns.items()}
+    return ledger_dump(Dump(columns, dict(ledger.rows), settings, stored=stored, step=step))
+
+
+def ledger_dump(dump: Dump) -> Dump:
+    """A ledger of ours, in memory or from its file, without what would mislead.
+
+    That is: columns and rows that only training reads, a λ that the estimator does not use, columns no update has
+    written yet.
+    """
+    settings, remarks = dump.settings, list(dump.remarks)
+    spec = ESTIMATORS.get(settings.estimator or "")
+    if spec is not None:
+        settings = replace(settings, lam=spec.effective_lambda(settings.lam))
+    columns = {name: column for name, column in dump.columns.items() if name in TOKEN_COLUMNS}
+    for marker, names in _UPDATED.items():
+        if marker in columns and bool((dump.mask & (columns[marker] == 0)).any()):
+            columns = {name: column for name, column in columns.items() if name not in names}
+    rows = {name: entries for name, entries in dump.rows.items() if name in ROW_COLUMNS}
+    stored = {name: kind for name, kind in dump.stored.items() if name in columns}
+    made = replace(
+        dump, columns=columns, rows=rows, settings=settings, stored=stored, remarks=remarks, source="mingce"
+    )
+    if (name := unknown_estimator(made)) is not None:
+        remarks.append(sentence_pair("audit.unknown_estimator", name=name))
+    return made
+
+
+def unknown_estimator(dump: Dump) -> str | None:
+    """The estimator in a person's own file that made the advantages of a ledger of ours; it is not recomputed."""
+    name = dump.settings.estimator if dump.source == "mingce" else None
+    spec = ESTIMATORS.get(name or "")
+    return name if name and (spec is None or spec.kind == "own") else None
+
+
+def with_ledger_names(columns: Mapping[str, Values]) -> dict[str, Values]:
+    """Columns under the ledger's names, where `raw_advantages` stand beside or instead of the loss's `advantages`."""
+    names = {"raw_advantages": "advantages"}
+    if "raw_advantages" in columns:
+        names["advantages"] = "whitened_advantages"
+    return {names.get(name, name): column for name, column in columns.items()}

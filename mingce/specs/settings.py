@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
-from typing import Any
+from dataclasses import asdict, dataclass, field, fields, replace
+from types import NoneType
+from typing import Any, Self, get_args, get_origin, get_type_hints
 
 from mingce.specs.estimators import GAE
 
@@ -42,7 +43,7 @@ class AccountSettings:
     @classmethod
     def from_config(
         cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None
-    ) -> AccountSettings:
+    ) -> Self:
         """Of a configuration by dotted key; `beta` is the step's own where it adapts, `whiten` whether it was done."""
         keys = {one.name: one.metadata["key"] for one in fields(cls) if "key" in one.metadata}
         known = {name: values.get(key) for name, key in keys.items()} | {"whiten": whiten}
@@ -56,7 +57,7 @@ class AccountSettings:
         known["clip_low"] = clip if known["clip_low"] is None else known["clip_low"]
         known["clip_high"] = clip if known["clip_high"] is None else known["clip_high"]
         known["estimator"] = known["estimator"] or (GAE if "values" in columns else None)
-        known["whiten"] = "raw_advantages" in columns
+        known["whiten"] = "whitened_advantages" in columns
         return cls(**known)
 
     def as_dict(self) -> dict[str, Any]:
@@ -64,34 +65,63 @@ class AccountSettings:
         return asdict(self)
 
 
-DUMP_SETTINGS = {
-    "kl_loss_coef": "kl.loss_coef", "loss_agg_mode": "actor.loss_agg_mode", "ppo_epochs": "actor.epochs",
-    "temperature": "sampling.temperature", "top_p": "sampling.top_p", "top_k": "sampling.top_k",
-    "group_size": "samples_per_prompt", "max_response_length": "sampling.max_new_tokens",
-}  # fmt: skip
-"""What an audit reads of a configuration besides."""
+@dataclass(frozen=True)
+class DumpSettings(AccountSettings):
+    """What an audit knows of the run that a dump comes from: the account's settings and those around it."""
+
+    clip: float | None = None
+    kl_loss_coef: float | None = _from("kl.loss_coef")
+    kl_target: float | None = None
+    kl_horizon: float | None = None
+    loss_agg_mode: str | None = _from("actor.loss_agg_mode")
+    loss_norm: float | None = None
+    entropy_coef: float | None = None
+    ppo_epochs: int | None = _from("actor.epochs")
+    critic_updates: int | None = None
+    temperature: float | None = _from("sampling.temperature")
+    top_p: float | None = _from("sampling.top_p")
+    top_k: int | None = _from("sampling.top_k")
+    min_p: float | None = None
+    group_size: int | None = _from("samples_per_prompt")
+    world_size: int | None = None
+    learner_version: int | None = None
+    step: int | None = None
+    eos_id: int | None = None
+    pad_id: int | None = None
+    bos_id: int | None = None
+    stop_ids: list[int] | None = None
+    max_response_length: int | None = _from("sampling.max_new_tokens")
+    whiten_rewards: bool | None = None
+    first_minibatch: bool | None = None
+    score_after_last: bool | None = None
+
+    @classmethod
+    def from_run(
+        cls, values: Mapping[str, Any], *, beta: float | None = None, stop_ids: Sequence[int] = ()
+    ) -> DumpSettings:
+        """Of a run of ours, from its configuration by dotted key; β is unknown where it adapts and is not given."""
+        settings = cls.from_config(values, beta=beta)
+        if values.get("kl.adaptive"):
+            target, horizon = values.get("kl.target"), values.get("kl.horizon")
+            settings = replace(settings, kl_target=target, kl_horizon=horizon, beta=beta)
+        counts = [count for key in _CRITIC_UPDATES if isinstance(count := values.get(key), int) and count > 0]
+        if len(counts) == len(_CRITIC_UPDATES):
+            epochs, prompts, samples, minibatch = counts
+            settings = replace(settings, critic_updates=epochs * math.ceil(prompts * samples / minibatch))
+        return replace(settings, stop_ids=list(stop_ids)) if stop_ids else settings
+
+    def known(self) -> dict[str, Any]:
+        """Those that are known, by name."""
+        return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
 
 
-def dump_settings(
-    values: Mapping[str, Any], *, beta: float | None = None, stop_ids: Sequence[int] = ()
-) -> dict[str, Any]:
-    """What an audit is told of a run of ours, of its configuration by dotted key; what is not known is left out.
-
-    β is left out where it adapts and the step's own is not given.
-    """
-    settings = AccountSettings.from_config(values, beta=beta).as_dict()
-    settings |= {name: values.get(key) for name, key in DUMP_SETTINGS.items()}
-    if values.get("kl.adaptive"):
-        settings |= {"kl_target": values.get("kl.target"), "kl_horizon": values.get("kl.horizon"), "beta": beta}
-    counts = [count for key in _CRITIC_UPDATES if isinstance(count := values.get(key), int) and count > 0]
-    if len(counts) == len(_CRITIC_UPDATES):
-        epochs, prompts, samples, minibatch = counts
-        settings["critic_updates"] = epochs * math.ceil(prompts * samples / minibatch)
-    if stop_ids:
-        settings["stop_ids"] = list(stop_ids)
-    return {name: value for name, value in settings.items() if value is not None}
+def _types(hint: Any) -> tuple[type, ...]:
+    kind = next(get_origin(one) or one for one in get_args(hint) if one is not NoneType)
+    return (int, float) if kind is float else (kind,)
 
 
+SETTING_TYPES = {name: _types(hint) for name, hint in get_type_hints(DumpSettings).items()}
+"""The types that a setting's value may have."""
 _CRITIC_UPDATES = ("critic.epochs", "prompts_per_step", "samples_per_prompt", "critic.minibatch_rollouts")
 
 

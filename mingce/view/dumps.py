@@ -18,7 +18,6 @@ from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
 
-_ROWS = {"bootstrap_value": "final_values"}
 _SCALARS = {  # how the trainer's logged numbers are called here
     "pg_loss": "actor/pg_loss", "vf_loss": "critic/vf_loss", "kl_loss": "actor/kl_loss", "kl_mean": "critic/kl",
     "entropy_mean": "actor/entropy", "pg_clipfrac": "actor/pg_clipfrac", "vf_clipfrac": "critic/vf_clipfrac",
@@ -72,7 +71,7 @@ class DumpSource(Source):
 
     def config(self) -> dict[str, Any]:
         for dump in self._opened().values():
-            return {"source": dump.source} | dump.settings
+            return {"source": dump.source} | dump.settings.known()
         return {}
 
     def total_steps(self) -> int | None:
@@ -116,18 +115,9 @@ class DumpSource(Source):
         lengths: Array = np.where(there, np.arange(1, dump.shape[1] + 1), 0).max(axis=1, initial=0)
         return lengths
 
-    def _column(self, dump: Dump, name: str) -> Array | None:
-        """A column under the table's name: what the audit calls advantages is what the loss used."""
-        raw = dump.columns.get("raw_advantages")
-        if name == "advantages" and raw is not None:
-            return raw
-        if name == "whitened_advantages":
-            return dump.columns.get("advantages") if raw is not None else None
-        return dump.columns.get(name)
-
     def token_column(self, step: int, name: str) -> Ragged | None:
         dump = self.dump(step)
-        column = self._column(dump, name)
+        column = dump.columns.get(name)
         if column is None:
             return None
         lengths = self._lengths(dump)
@@ -135,22 +125,20 @@ class DumpSource(Source):
         return Ragged(column[used], np.concatenate([[0], np.cumsum(lengths)]))
 
     def row_column(self, step: int, name: str) -> list[Any] | None:
-        return self.dump(step).rows.get(_ROWS.get(name, name))
+        return self.dump(step).rows.get(name)
 
     def rollouts(
         self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
     ) -> list[dict[str, Any]]:
         dump = self.dump(step)
         lengths = self._lengths(dump)
-        known = {*dump.columns, "advantages", "whitened_advantages"} - {"raw_advantages"}
         found = []
         for row in rows:
             if not 0 <= row < dump.shape[0]:
                 raise RunError(f"step {step} has {dump.shape[0]} rollouts, numbered from 0; there is no row {row}")
             one: dict[str, Any] = {}
-            for name in sorted(known):
-                column = self._column(dump, name)
-                if column is not None and (names is None or name in names):
+            for name, column in sorted(dump.columns.items()):
+                if names is None or name in names:
                     one[name] = column[row, : min(lengths[row], tokens)].tolist()
             for name in (*ROW_CHOICES, "outcome"):
                 entries = self.row_column(step, name)
@@ -163,7 +151,7 @@ class DumpSource(Source):
         """What the dump says, and what the audit infers from its numbers."""
         dump = self.dump(step)
         if step not in self._settings:
-            self._settings[step] = dict(dump.settings) | _inferred(dump)
+            self._settings[step] = dump.settings.known() | _inferred(dump)
         given = self._settings[step]
         return AccountSettings.from_dump(given, list(dump.columns)).as_dict()
 
@@ -176,7 +164,7 @@ def _inferred(dump: Dump) -> dict[str, Any]:
     from mingce.audit.audit import audit
 
     try:
-        return dict(audit(dump).settings)
+        return audit(dump).settings.known()
     except (MingceError, ArithmeticError, ValueError, LookupError, TypeError):
         return {}
 
