@@ -74,8 +74,8 @@ def train(
     recipes = [word for word in words if "=" not in word]
     if len(recipes) > 1:
         raise SettingError(f"'{recipes[1]}' is neither a setting (key=value) nor the one recipe.")
-    from mingce.bounds import check_root
     from mingce.config import read_config
+    from mingce.config.bounds import check_root
     from mingce.record.run import check_name
 
     overrides = [word for word in words if "=" in word]
