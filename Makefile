@@ -29,10 +29,11 @@ test-slow: $(DEV)         ## the tests that take minutes or need a large model
 test-lowest: $(LOWEST)/.installed browser    ## every test with the lowest versions that pyproject.toml allows (gigabytes)
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup
 
-check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web page
+check: $(DEV) web-fresh   ## lint, format, types, layers, generated pages, the built web page
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache --no-logo
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_page_specs.py --check
 

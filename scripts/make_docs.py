@@ -15,8 +15,8 @@ from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import FAULTS, SEVERITIES, Fault
 from mingce.audit.wording import unfilled
 from mingce.columns import COLUMNS, SETTINGS, Column
-from mingce.config import settings
-from mingce.metrics import MEASURED, METRICS
+from mingce.config import describe, settings
+from mingce.metrics import MEASURED, METRICS, measured_meaning
 from mingce.plan.page import refreshed
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -94,11 +94,9 @@ def config_page() -> str:
         "| key | default | meaning | 含义 |",
         "|---|---|---|---|",
     ]
-    for key, setting, default in settings():
+    for key, _, default in settings():
         shown = "" if default is None else json.dumps(default, ensure_ascii=False)
-        lines.append(
-            f"| `{key}` | `{shown or 'null'}` | {_cell(setting.metadata['en'])} | {_cell(setting.metadata['zh'])} |"
-        )
+        lines.append(f"| `{key}` | `{shown or 'null'}` | {_cell(describe(key, 'en'))} | {_cell(describe(key, 'zh'))} |")
     return "\n".join([*lines, ""])
 
 
@@ -125,7 +123,7 @@ def metrics_page() -> str:
         "",
         "| metric | meaning | 含义 |",
         "|---|---|---|",
-        *(f"| `{name}` | {en} | {zh} |" for name, (en, zh) in MEASURED.items()),
+        *(f"| `{name}` | {measured_meaning(name, 'en')} | {measured_meaning(name, 'zh')} |" for name in MEASURED),
         "",
     ]
     return "\n".join(lines)

@@ -7,7 +7,9 @@ from pathlib import Path
 import pytest
 
 from mingce.base.errors import MingceError
-from mingce.config import Config, as_values, config_of, read_config, settings
+from mingce.base.lang import LANGS
+from mingce.base.texts import named, texts
+from mingce.config import Config, as_values, config_of, describe, read_config, settings
 
 RECIPES = Path(__file__).parent.parent / "recipes"
 
@@ -27,9 +29,10 @@ def test_the_recipes_are_valid(recipe: Path) -> None:
 
 
 def test_every_setting_is_documented_in_both_languages() -> None:
-    for key, setting, _ in settings():
-        assert setting.metadata["en"], key
-        assert setting.metadata["zh"], key
+    keys = [key for key, _, _ in settings()]
+    for lang in LANGS:
+        assert list(named(texts("settings", lang)["settings"])) == keys
+        assert all(describe(key, lang) for key in keys)
 
 
 def test_stored_values_give_the_same_configuration() -> None:

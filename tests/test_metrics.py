@@ -7,8 +7,10 @@ from typing import Any
 import pytest
 import torch
 
+from mingce.base.lang import LANGS
+from mingce.base.texts import named, texts
 from mingce.ledger import Ledger
-from mingce.metrics import METRICS, compute_metrics, metric
+from mingce.metrics import MEASURED, METRICS, compute_metrics, measured_meaning, metric
 
 MASK = torch.tensor([[1, 1, 0], [1, 0, 0]])
 
@@ -69,3 +71,14 @@ def test_an_empty_batch_has_finite_metrics() -> None:
 def test_names_are_unique() -> None:
     names = [m.name for m in METRICS]
     assert len(set(names)) == len(names)
+
+
+def test_every_metric_and_reduction_has_its_words_in_both_languages() -> None:
+    for lang in LANGS:
+        words = {key: set(named(text)) for key, text in texts("metrics", lang).items() if key}
+        assert words["measured"] == set(MEASURED)
+        assert words["reductions"] == {m.over for m in METRICS}
+        known = words["metrics"]
+        assert known == {m.name if m.name in known else m.name.rpartition("/")[0] for m in METRICS}
+    assert measured_meaning("timing_s/save", "en") == measured_meaning("timing_s/<stage>", "en") != ""
+    assert measured_meaning("no/such", "en") == ""

@@ -18,8 +18,8 @@ from safetensors.torch import load_file, save_file
 import mingce
 from mingce import cli
 from mingce.base.errors import MingceError, SettingError, UnknownNameError
-from mingce.bounds import LARGEST_SEED, MOST
 from mingce.config import as_values, config_of, read_config, settings
+from mingce.config.bounds import LARGEST_SEED, MOST
 from mingce.engine.local import epoch_order
 from mingce.roles.actor import row_seed
 

@@ -9,7 +9,9 @@ from rich.console import Console
 from rich.table import Table as Drawn
 from rich.text import Text
 
+from mingce.base.lang import LANGS
 from mingce.plan.notes import Note, notes, verdict
+from mingce.plan.page import page, sentences
 from mingce.plan.plan import Plan, Request, make_plan
 from mingce.plan.tables import (
     Table,
@@ -17,7 +19,6 @@ from mingce.plan.tables import (
     assumptions_table,
     growth_tables,
     heading,
-    markdown,
     memory_tables,
     time_table,
 )
@@ -37,7 +38,7 @@ def run(
     """Prints the plan; whether the job fits."""
     plan = make_plan(request)
     if as_json:
-        values = plan_values(plan) | {"notes": {key: _said(plan, key) for key in ("zh", "en")}}
+        values = plan_values(plan) | {"notes": {each: sentences(plan, each) for each in LANGS}}
         console.print(json.dumps(values, ensure_ascii=False, indent=2), highlight=False, markup=False, soft_wrap=True)
     elif as_markdown:
         console.print(page(plan, lang), highlight=False, markup=False, soft_wrap=True)
@@ -46,24 +47,12 @@ def run(
     return plan.fit.step and plan.fit.start
 
 
-def page(plan: Plan, lang: str) -> str:
-    """The plan as Markdown."""
-    tables = [
-        *memory_tables(plan, lang),
-        activations_table(plan, lang),
-        time_table(plan, lang),
-        *growth_tables(plan, lang),
-    ]
-    told = "\n".join(f"- {sentence}" for sentence in _said(plan, lang))
-    return "\n\n".join([heading(plan, lang), told, *(f"**{table.title}**\n\n{markdown(table)}" for table in tables)])
-
-
 def show(console: Console, plan: Plan, lang: str) -> None:
     """The plan in colours."""
     console.print(Text(heading(plan, lang), style="bold"))
-    _say(console, verdict(plan, lang), first=True)
+    _print_note(console, verdict(plan, lang), first=True)
     for note in notes(plan, lang):
-        _say(console, note)
+        _print_note(console, note)
     for table in memory_tables(plan, lang):
         _draw(console, table, filling=True)
     _draw(console, activations_table(plan, lang), filling=True)
@@ -73,11 +62,7 @@ def show(console: Console, plan: Plan, lang: str) -> None:
     _draw(console, assumptions_table(plan, lang), numbers=False)
 
 
-def _said(plan: Plan, lang: str) -> list[str]:
-    return [note.text for note in (verdict(plan, lang), *notes(plan, lang))]
-
-
-def _say(console: Console, note: Note, first: bool = False) -> None:
+def _print_note(console: Console, note: Note, first: bool = False) -> None:
     style = "bold red" if note.grave else "bold green" if first else MUTED
     console.print(Text(("" if first else "· ") + note.text, style=style))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.plan.units import ceiling
@@ -41,43 +41,23 @@ GPUS = {
 }
 
 
-def _assumed(default: float, en: str, zh: str) -> float:
-    return field(default=default, metadata={"en": en, "zh": zh})
-
-
 @dataclass(frozen=True)
 class Assumptions:
-    """What no data sheet says. `--assume name=number` replaces one; `mingce plan` prints those it used."""
+    """What no data sheet says. `--assume name=number` replaces one; `mingce plan` prints those it used with their
+    meaning (`assume_…` in texts/sentences/plan).
+    """
 
-    train: float = _assumed(0.40, "share of the FLOP/s that an update reaches", "更新时达到的算力比例")
-    forward: float = _assumed(0.45, "share of the FLOP/s in passes without a gradient", "无梯度前向时达到的算力比例")
-    decode: float = _assumed(0.60, "share of the memory bandwidth in decoding", "解码时达到的显存带宽比例")
-    wires: float = _assumed(0.75, "share of the link and network bandwidth in collectives", "集合通信达到的带宽比例")
-    usable: float = _assumed(
-        0.90,
-        "share of the memory for tensors; the rest is the driver's, NCCL's and lost to fragments",
-        "张量可用的显存比例；其余归驱动、NCCL 与碎片",
-    )
-    hop: float = _assumed(5e-6, "seconds a collective takes for each rank it passes", "集合通信每经过一个 rank 的秒数")
-    launch: float = _assumed(
-        5e-4, "seconds Python takes to issue one layer of one decoding step", "解码一步中 Python 发出一层所需的秒数"
-    )
-    store: float = _assumed(
-        2e9,
-        "bytes a second at which a node gets the ledger from Ray's object store",
-        "节点从 Ray 对象存储取账本的每秒字节",
-    )
-    pcie: float = _assumed(
-        20e9, "bytes a second between GPU and host, with CPU offload", "GPU 与主机间每秒字节（CPU offload）"
-    )
-    host: float = _assumed(
-        15e9,
-        "bytes a second of AdamW on the host, a rank, with CPU offload",
-        "主机上 AdamW 每个 rank 每秒字节（CPU offload）",
-    )
-    host_flops: float = _assumed(
-        5e11, "FLOP/s of a rank's cores, on which a reward model runs", "每个 rank 的 CPU 算力（奖励模型在其上运行）"
-    )
+    train: float = 0.40
+    forward: float = 0.45
+    decode: float = 0.60
+    wires: float = 0.75
+    usable: float = 0.90
+    hop: float = 5e-6
+    launch: float = 5e-4
+    store: float = 2e9
+    pcie: float = 20e9
+    host: float = 15e9
+    host_flops: float = 5e11
 
     def replaced(self, words: Sequence[str]) -> Assumptions:
         """With `name=number` in place of defaults."""

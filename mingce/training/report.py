@@ -11,7 +11,7 @@ from rich.table import Table
 from mingce.base.lang import display_lang
 from mingce.base.numbers import show_count
 from mingce.base.texts import sentence
-from mingce.config import Config, settings
+from mingce.config import Config, describe, settings, value_of
 from mingce.credit import whitens
 from mingce.engine.local import Roles
 from mingce.specs import find_estimator, find_policy_loss
@@ -79,12 +79,10 @@ def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
 def show_plan(console: Console, config: Config, roles: Roles) -> None:
     """--dry-run: the resolved configuration and the batch plan."""
     table = Table("setting", "value", "", title="configuration", title_justify="left")
-    for key, setting, default in settings():
-        value: object = config
-        for part in key.split("."):
-            value = getattr(value, part)
-        changed = value != default
-        table.add_row(key, str(value), setting.metadata[display_lang()], style="bold green" if changed else None)
+    for key, _, default in settings():
+        setting = value_of(config, key)
+        style = None if setting == default else "bold green"
+        table.add_row(key, str(setting), describe(key, display_lang()), style=style)
     console.print(table)
     shortest = min(len(roles.train), 200)
     longest = max(len(roles.actor.tokenizer.encode(str(roles.train[i].prompt))) for i in range(shortest))

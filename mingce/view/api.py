@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import MingceError, RunError
+from mingce.base.lang import LANGS
 from mingce.record.store import LedgerFileError
 from mingce.view.digits import encode
 from mingce.view.library import Library
@@ -237,7 +238,7 @@ def playground() -> Any:
 
 def metric_meaning(name: str) -> dict[str, Any]:
     """A metric's name, group, meaning and formula; measured ones have no formula."""
-    from mingce.metrics import MEASURED, METRICS
+    from mingce.metrics import METRICS, measured_meaning
 
     group = name.partition("/")[0]
     entry: dict[str, Any] = {"name": name, "group": group if group in _GROUPS else "other", "columns": []}
@@ -247,9 +248,8 @@ def metric_meaning(name: str) -> dict[str, Any]:
                 "zh": metric.zh, "en": metric.en, "columns": list(metric.columns),
                 "formula": metric.reduction, "formula_zh": metric.reduction_zh,
             }  # fmt: skip
-    pattern = next((key for key in MEASURED if "<" in key and name.startswith(key.partition("<")[0])), name)
-    en, zh = MEASURED.get(pattern, ("", ""))
-    return entry | {"zh": zh, "en": en, "formula": "", "formula_zh": ""}
+    meanings = {lang: measured_meaning(name, lang) for lang in LANGS}
+    return entry | meanings | {"formula": "", "formula_zh": ""}
 
 
 def thinned(count: int, most: int) -> list[int]:

@@ -37,6 +37,9 @@ def _choose_lang(lang: Lang | None) -> Lang | None:
     return lang
 
 
+Settings = Annotated[
+    list[str] | None, typer.Argument(help="a recipe.yaml and settings as key=value", show_default=False)
+]
 LangOption = Annotated[
     Lang | None,
     typer.Option(
@@ -55,3 +58,9 @@ TrustOption = Annotated[
     bool, typer.Option("--trust", help="execute the code that the run names (reward, estimator, loss) without asking")
 ]
 NumbersOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="one a token, separated by commas")]
+RunStepOption = Annotated[int | None, typer.Option(help="of the run; the newest if left out")]
+RolloutOption = Annotated[int | None, typer.Option(help="which rollout of the step, from 0")]
+AfterOption = Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")]
+GammaOption = Annotated[float | None, typer.Option(help="discount γ, 0 to 1")]
+LamOption = Annotated[float | None, typer.Option(help="λ of GAE, 0 to 1")]
+BetaOption = Annotated[float | None, typer.Option(help="β of the KL in the reward")]

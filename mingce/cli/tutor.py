@@ -1,4 +1,4 @@
-"""The tutor's commands: explain, ask, check-log."""
+"""The tutor: explain, ask, check-log."""
 
 from __future__ import annotations
 
@@ -9,7 +9,22 @@ from typing import Annotated
 import typer
 
 from mingce.base.lang import display_lang
-from mingce.cli_options import LangOption, Level, LevelOption, MappingOption, NumbersOption, console
+from mingce.cli.options import (
+    AfterOption,
+    BetaOption,
+    GammaOption,
+    LamOption,
+    LangOption,
+    Level,
+    LevelOption,
+    MappingOption,
+    NumbersOption,
+    RolloutOption,
+    RunStepOption,
+    console,
+)
+
+group = typer.Typer()
 
 
 class Format(StrEnum):
@@ -20,6 +35,11 @@ class Format(StrEnum):
     json = "json"
 
 
+@group.command(
+    epilog='Examples: mingce explain   mingce explain "请问1+1=2？" "是的，等于2！"   '
+    "mingce explain runs/demo --step 12 --rollout 3 --token 4   "
+    'mingce explain --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95 --plot credit.png'
+)
 def explain(
     words: Annotated[
         list[str] | None,
@@ -29,8 +49,8 @@ def explain(
             show_default=False,
         ),
     ] = None,
-    step: Annotated[int | None, typer.Option(help="of the run; the newest if left out")] = None,
-    rollout: Annotated[int | None, typer.Option(help="which rollout of the step, from 0")] = None,
+    step: RunStepOption = None,
+    rollout: RolloutOption = None,
     token: Annotated[int | None, typer.Option(help="one token's account in depth, from 0")] = None,
     run: Annotated[
         str | None, typer.Option(metavar="RUN_OR_MODEL", help="score the pair with this; tiny if left out")
@@ -46,10 +66,10 @@ def explain(
     new_log_probs: NumbersOption = None,
     new_values: NumbersOption = None,
     tokens: Annotated[str | None, typer.Option(help='the tokens of typed numbers: "是 的 ，"')] = None,
-    after: Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")] = None,
-    gamma: Annotated[float | None, typer.Option(help="discount γ, 0 to 1")] = None,
-    lam: Annotated[float | None, typer.Option(help="λ of GAE, 0 to 1")] = None,
-    beta: Annotated[float | None, typer.Option(help="β of the KL in the reward")] = None,
+    after: AfterOption = None,
+    gamma: GammaOption = None,
+    lam: LamOption = None,
+    beta: BetaOption = None,
     estimator: Annotated[str | None, typer.Option(help="gae, monte_carlo, td0, n_step, uniform, …")] = None,
     n: Annotated[int | None, typer.Option(help="with n_step: how many")] = None,
     k: Annotated[int | None, typer.Option(help="with last_k: how many")] = None,
@@ -73,23 +93,16 @@ def explain(
             "new_values": new_values,
         },
         settings={"gamma": gamma, "lam": lam, "beta": beta, "estimator": estimator, "n": n, "k": k},
-        tokens=tokens,
-        after=after,
-        step=step,
-        rollout=rollout,
-        token=token,
-        run=run,
-        score=score,
-        mapping=mapping,
-        level=level.value,
-        lang=display_lang(),
-        form=form.value if form else None,
-        out=out,
-        plot=plot,
+        tokens=tokens, after=after, step=step, rollout=rollout, token=token, run=run, score=score, mapping=mapping,
+        level=level.value, lang=display_lang(), form=form.value if form else None, out=out, plot=plot,
         plot_lambda=plot_lambda,
     )  # fmt: skip
 
 
+@group.command(
+    epilog='Examples: mingce ask "为什么 A_t 不等于 δ_t？"   mingce ask --log   '
+    'mingce ask runs/demo "why are returns made of raw advantages?" --step 12 --rollout 3'
+)
 def ask(
     words: Annotated[
         list[str] | None,
@@ -99,8 +112,8 @@ def ask(
             show_default=False,
         ),
     ] = None,
-    step: Annotated[int | None, typer.Option(help="of the run; the newest if left out")] = None,
-    rollout: Annotated[int | None, typer.Option(help="which rollout of the step, from 0")] = None,
+    step: RunStepOption = None,
+    rollout: RolloutOption = None,
     token: Annotated[int | None, typer.Option(help="which token the answers speak of, from 0")] = None,
     rewards: NumbersOption = None,
     values: NumbersOption = None,
@@ -109,10 +122,10 @@ def ask(
     old_log_probs: NumbersOption = None,
     ref_log_probs: NumbersOption = None,
     new_log_probs: NumbersOption = None,
-    after: Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")] = None,
-    gamma: Annotated[float | None, typer.Option(help="discount γ, 0 to 1")] = None,
-    lam: Annotated[float | None, typer.Option(help="λ of GAE, 0 to 1")] = None,
-    beta: Annotated[float | None, typer.Option(help="β of the KL in the reward")] = None,
+    after: AfterOption = None,
+    gamma: GammaOption = None,
+    lam: LamOption = None,
+    beta: BetaOption = None,
     mapping: MappingOption = None,
     level: LevelOption = Level.engineer,
     log: Annotated[bool, typer.Option("--log", help="keep the dialogue in codex_dialogue/")] = False,
@@ -130,18 +143,12 @@ def ask(
             "ref_log_probs": ref_log_probs, "new_log_probs": new_log_probs,
         },
         settings={"gamma": gamma, "lam": lam, "beta": beta},
-        after=after,
-        step=step,
-        rollout=rollout,
-        token=token,
-        mapping=mapping,
-        level=level.value,
-        lang=lang.value if lang else None,
-        log=log,
-        resume=resume,
+        after=after, step=step, rollout=rollout, token=token, mapping=mapping, level=level.value,
+        lang=lang.value if lang else None, log=log, resume=resume,
     )  # fmt: skip
 
 
+@group.command("check-log", epilog="Example: mingce check-log codex_dialogue/codex_20261116_093000.md --wrong-only")
 def check_log(
     path: Annotated[Path, typer.Argument(metavar="FILE", help="a dialogue, or any Markdown or text")],
     wrong_only: Annotated[bool, typer.Option("--wrong-only", help="leave out what is right")] = False,
@@ -153,19 +160,3 @@ def check_log(
 
     code = command.check_log(console, path, lang=display_lang(), as_json=as_json, wrong_only=wrong_only)
     raise typer.Exit(code)
-
-
-def add_to(app: typer.Typer) -> None:
-    """Puts the commands on the command line."""
-    app.command(
-        epilog='Examples: mingce explain   mingce explain "请问1+1=2？" "是的，等于2！"   '
-        "mingce explain runs/demo --step 12 --rollout 3 --token 4   "
-        'mingce explain --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95 --plot credit.png'
-    )(explain)
-    app.command(
-        epilog='Examples: mingce ask "为什么 A_t 不等于 δ_t？"   mingce ask --log   '
-        'mingce ask runs/demo "why are returns made of raw advantages?" --step 12 --rollout 3'
-    )(ask)
-    app.command("check-log", epilog="Example: mingce check-log codex_dialogue/codex_20261116_093000.md --wrong-only")(
-        check_log
-    )

@@ -1,0 +1,5 @@
+"""`python -m mingce.cli`."""
+
+from mingce.cli.app import main
+
+main()
