@@ -17,9 +17,16 @@ from rich.console import Console
 
 from mingce.algorithms import reference
 from mingce.base.errors import DataError, MingceError
+from mingce.base.lang import LANGS
 from mingce.commands.check_log import check_log
+from mingce.explain.account_texts import LEVELS
+from mingce.explain.answer import topic_answer
+from mingce.explain.answer_view import markdown
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.verdicts import Verdict
+from mingce.explain.example import worked
+from mingce.explain.topic import Topic
+from mingce.explain.topics import TOPICS
 
 HERE = Path(__file__).parent
 SEEDS = {path.name[:3]: path for path in sorted((HERE / "seeds").glob("*.txt"))}
@@ -616,6 +623,23 @@ def test_a_list_of_sums_is_held_against_the_list_after_it() -> None:
 
 def test_a_prompt_with_wrong_arithmetic_is_no_claim() -> None:
     assert check("提示词：请问17+25=43？ 1+1=3").verdicts == ()
+
+
+# ── the tutor's own answers ──────────────────────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS.keys())
+def test_the_tutors_own_answers_are_found_right(topic: Topic) -> None:
+    for level in LEVELS:
+        for lang in LANGS:
+            text = markdown(topic_answer(topic, worked(), None, level, lang, ()))
+            assert [(v.where.quote, v.right) for v in check(text).of("wrong")] == []
+
+
+def test_a_heading_that_is_a_formula_is_no_column() -> None:
+    rows = "| 0 | 0.1 | 0.1 |\n| 1 | 0.2 | 0.19 |\n| Σ | | 0.29 |\n"
+    table = f"γ=1, λ=0.95\n\n| l | δ_(t+l) | (γλ)^l·δ |\n|---|---|---|\n{rows}"
+    assert check(f"{table}\nA_0 = 0.1 + 0.95·0.2 = 0.29").of("wrong") == []
 
 
 # ── hostile texts ────────────────────────────────────────────────────────────────────────────────────────────────────

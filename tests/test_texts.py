@@ -32,9 +32,11 @@ NAMES = [name for name in ALL_NAMES if not name.startswith("sentences/")]
 SENTENCES = [name.removeprefix("sentences/") for name in ALL_NAMES if name.startswith("sentences/")]
 PLACEHOLDER = re.compile(r"\{([a-z_]+?)(?:_zh|_en)?(?::[^}]*)?\}")  # the audit's may have a language and a format
 CHINESE = re.compile("[\u4e00-\u9fff]")
-LISTS = ("asked", "phrases", "grid", "labels", "settings", "checks", "classes", "metrics", "measured", "reductions")
-PLAIN = ["account", "audit", "columns", "metrics", "settings", "tutor", "walk"]
-TOPIC_KEYS = ["", "asked", *LEVELS, "phrases", "grid"]
+LISTS = (
+    "shows", "asked", "phrases", "grid", "labels", "settings", "checks", "classes", "metrics", "measured", "reductions",
+)  # fmt: skip
+PLAIN = ["account", "audit", "columns", "metrics", "misconceptions", "settings", "tutor", "walk"]
+TOPIC_KEYS = ["", "shows", "asked", *LEVELS, "phrases", "grid"]
 
 
 def placeholders(text: str) -> set[str]:
@@ -127,7 +129,10 @@ def test_a_heading_that_stands_twice_is_an_error() -> None:
 def test_a_topics_file_has_its_parts_and_no_others(topic: Topic) -> None:
     keys = list(texts(f"topics/{topic.id}", "zh"))
     assert keys == [key for key in TOPIC_KEYS if key in keys]
-    assert set(keys) >= {"", "asked", *LEVELS}
+    assert set(keys) >= {"", "shows", "asked", *LEVELS}
+    shows, in_english = (named(texts(f"topics/{topic.id}", lang)["shows"]) for lang in LANGS)
+    assert shows == in_english
+    assert set(shows) <= {"needs", "formula", "each", "table", "code", "related"}
     used = set() if topic.grid is None else set(topic.grid(example.worked(), 0).headings)
     assert set(topic.headings("zh")) <= used
 

@@ -11,19 +11,18 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.base.errors import DataError
-from mingce.base.lang import say
 from mingce.base.terminal import write
+from mingce.base.texts import sentence
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.formulas import show_rows
-from mingce.explain.claims.verdicts import Answer, Pair, Verdict
-from mingce.explain.claims.wording import KIND_WORDS
+from mingce.explain.claims.verdicts import Answer, Pair, Status, Verdict
 from mingce.explain.dialogue import read_text
 from mingce.explain.wrapping import padded, wrapped
 
 SCHEMA = 1
 LARGEST = 16_000_000
 LONGEST_QUOTE = 400
-MARKS = {"right": ("✓", "green"), "wrong": ("✗", "bold red"), "unknown": ("?", "yellow")}
+MARKS: dict[Status, tuple[str, str]] = {"right": ("✓", "green"), "wrong": ("✗", "bold red"), "unknown": ("?", "yellow")}
 QUOTED = ("words", "arithmetic", "count")
 SHORT_QUOTE = 80
 INDENT = 4
@@ -102,35 +101,38 @@ def show(console: Console, report: Report, path: Path, lang: str, *, wrong_only:
         if verdict.where.question != question:
             question = verdict.where.question
             if question:
-                console.print(Text(say(lang, f"问题 {question}", f"Question {question}"), style="bold"))
+                console.print(Text(sentence("check_log.question", lang, number=question), style="bold"))
         _show_verdict(console, verdict, lang)
     console.print(_count(report, path, lang), soft_wrap=True)
 
 
 def _show_verdict(console: Console, verdict: Verdict, lang: str) -> None:
     mark, style = MARKS[verdict.status]
-    place = ", ".join(str(line) for line in (verdict.where.line, *verdict.lines))
-    line = say(lang, f"第 {place.replace(', ', '、')} 行", f"line {place}")
+    which = 0 if lang == "zh" else 1
+    joined = ("、", ", ")[which].join(str(line) for line in (verdict.where.line, *verdict.lines))
+    kind = sentence(f"check_log.kind_{verdict.kind}", lang)
     head = Text(f"{mark} ", style=style)
-    head.append(f"{line}  {say(lang, *KIND_WORDS[verdict.kind])}", style="bold" if verdict.status == "wrong" else "")
-    notes, basis = ([say(lang, *pair) for pair in pairs] for pairs in (verdict.notes, verdict.basis))
+    head.append(
+        f"{sentence('check_log.lines', lang, lines=joined)}  {kind}", style="bold" if verdict.status == "wrong" else ""
+    )
+    notes, basis = ([pair[which] for pair in pairs] for pairs in (verdict.notes, verdict.basis))
+    semicolon = ("；", "; ")[which]
     if verdict.status != "wrong":
-        said = clean(verdict.claim if verdict.kind not in QUOTED else verdict.where.quote[:SHORT_QUOTE])
-        _print(console, head, say(lang, "；", "; ").join([said, *basis, *notes]), "dim", INDENT)
+        claim = clean(verdict.claim if verdict.kind not in QUOTED else verdict.where.quote[:SHORT_QUOTE])
+        _print(console, head, semicolon.join([claim, *basis, *notes]), "dim", INDENT)
         return
     _print(console, head, clean(verdict.claim) if verdict.kind not in QUOTED else "", "", INDENT)
-    _labelled(console, say(lang, "原文", "says"), clean(verdict.where.quote), "red", lang)
+    _labelled(console, sentence("check_log.says", lang), clean(verdict.where.quote), "red", lang)
     for answer in verdict.right:
-        label = say(lang, *answer.label)
-        numbers = _numbers(verdict, answer)
-        under = say(lang, f"（{label}）", f" ({label})") if label else ""
-        _labelled(console, say(lang, "应为", "right"), numbers + under, "green", lang)
+        label = answer.label[which]
+        brackets = ("（{}）", " ({})")[which].format(label) if label else ""
+        _labelled(console, sentence("check_log.right", lang), _numbers(verdict, answer) + brackets, "green", lang)
     for formula in verdict.formulas:
-        _labelled(console, say(lang, "算式", "worked"), formula, "", lang)
+        _labelled(console, sentence("check_log.worked", lang), formula, "", lang)
     for note in notes:
-        _labelled(console, say(lang, "说明", "why"), note, "", lang)
+        _labelled(console, sentence("check_log.why", lang), note, "", lang)
     if basis:
-        _labelled(console, say(lang, "依据", "with"), say(lang, "；", "; ").join(basis), "", lang)
+        _labelled(console, sentence("check_log.with", lang), semicolon.join(basis), "", lang)
 
 
 def _numbers(verdict: Verdict, answer: Answer) -> str:
@@ -165,9 +167,8 @@ def clean(text: str) -> str:
 
 
 def _count(report: Report, path: Path, lang: str) -> Text:
-    right, wrong, unknown = (len(report.of(status)) for status in ("right", "wrong", "unknown"))
-    if not right + wrong + unknown:
-        return Text(say(lang, f"{path}：没有可核对的数。", f"{path}: no numbers to check."))
-    zh = f"{path}：{wrong} 处错误，{right} 处正确，{unknown} 处无法核对。"
-    en = f"{path}: {wrong} wrong, {right} right, {unknown} that cannot be checked."
-    return Text(say(lang, zh, en), style="bold red" if wrong else "bold green")
+    totals = {status: len(report.of(status)) for status in MARKS}
+    if not any(totals.values()):
+        return Text(sentence("check_log.nothing", lang, path=path))
+    style = "bold red" if totals["wrong"] else "bold green"
+    return Text(sentence("check_log.totals", lang, path=path, **totals), style=style)

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 from mingce.algorithms import reference
@@ -47,35 +48,67 @@ def nothing(rollout: Rollout, t: int) -> Values:
     return {}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Topic:
-    """One thing people ask about: what is computed for it; what is said is in mingce/texts/topics/<id>.<lang>.md.
+    """One thing people ask about: its texts and what it shows are in mingce/texts/topics/<id>.<lang>.md.
 
-    `numbers`: the topic's own placeholders. `each`: a formula written out for every chosen token, the last one first.
-    `table`: columns shown under the tokens. `grid`: one more table. `code`: functions by dotted name.
-    `needs`: columns without which the worked example is taken instead of the one at hand.
+    `numbers` computes the topic's own placeholders, `grid` one more table. The list `## shows` of its file names
+    `formula`; `each`, a formula written out for every chosen token, the last one first; `table`, columns shown under
+    the tokens; `code`, functions by dotted name; `related` topics; and `needs`, columns without which the worked
+    example is taken instead of the one at hand (rewards and values if it names none).
     """
 
     id: str
-    needs: tuple[str, ...] = ("rewards", "values")
-    formula: str = ""
     numbers: Callable[[Rollout, int], Values] = nothing
-    each: str = ""
-    table: tuple[str, ...] = ()
     grid: Callable[[Rollout, int], Grid] | None = None
-    code: tuple[str, ...] = ()
-    related: tuple[str, ...] = ()
+
+    def with_grid(self, function: Callable[[Rollout, int], Grid]) -> Callable[[Rollout, int], Grid]:
+        """Decorates the function that makes the topic's own table."""
+        self.grid = function
+        return function
+
+    @cached_property
+    def _shows(self) -> dict[str, str]:
+        return texts.named(self._text("shows", LANGS[0]))
+
+    def _names(self, key: str, default: str = "") -> tuple[str, ...]:
+        names = self._shows.get(key, default)
+        return tuple(names.split(", ")) if names and names != "none" else ()
+
+    @property
+    def formula(self) -> str:
+        return self._shows.get("formula", "")
+
+    @property
+    def each(self) -> str:
+        return self._shows.get("each", "")
+
+    @property
+    def needs(self) -> tuple[str, ...]:
+        return self._names("needs", "rewards, values")
+
+    @property
+    def table(self) -> tuple[str, ...]:
+        return self._names("table")
+
+    @property
+    def code(self) -> tuple[str, ...]:
+        return self._names("code")
+
+    @property
+    def related(self) -> tuple[str, ...]:
+        return self._names("related")
 
     @property
     def title(self) -> Pair:
         """The file's title."""
-        zh, en = (self._said("", lang).removeprefix("# ") for lang in LANGS)
+        zh, en = (self._text("", lang).removeprefix("# ") for lang in LANGS)
         return zh, en
 
     @property
     def asked(self) -> tuple[tuple[str, ...], tuple[str, ...]]:
         """How people ask it, in Chinese and in English; the index is made of these, the titles and the texts."""
-        zh, en = (texts.listed(self._said("asked", lang)) for lang in LANGS)
+        zh, en = (texts.listed(self._text("asked", lang)) for lang in LANGS)
         return zh, en
 
     @property
@@ -85,14 +118,29 @@ class Topic:
 
     def phrases(self, lang: str) -> dict[str, str]:
         """Pieces of sentences by name: those that topics share, and its own."""
-        return texts.named(texts.texts("tutor", lang)["phrases"]) | texts.named(self._said("phrases", lang))
+        return texts.named(texts.texts("tutor", lang)["phrases"]) | texts.named(self._text("phrases", lang))
 
     def headings(self, lang: str) -> dict[str, str]:
         """The headings of its grid that have words, by name."""
-        return texts.named(self._said("grid", lang))
+        return texts.named(self._text("grid", lang))
 
-    def _said(self, key: str, lang: str) -> str:
+    def _text(self, key: str, lang: str) -> str:
         return texts.texts(f"topics/{self.id}", lang).get(key, "")
+
+
+TOPICS: dict[str, Topic] = {}
+"""All topics by id; filled when mingce.explain.topics is imported."""
+
+
+def register(topic_id: str, numbers: Callable[[Rollout, int], Values] = nothing) -> Topic:
+    """Adds a topic that has its texts, and a function if it needs numbers of its own."""
+    TOPICS[topic_id] = Topic(topic_id, numbers)
+    return TOPICS[topic_id]
+
+
+def topic(numbers: Callable[[Rollout, int], Values]) -> Topic:
+    """Decorates the function that computes a topic's numbers; its name is the topic's."""
+    return register(numbers.__name__, numbers)
 
 
 def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:

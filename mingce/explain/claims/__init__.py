@@ -1,7 +1,7 @@
-"""Check what a dialogue claims: find its numbers, work out what they should be, tell the wrong ones.
+"""Check what a text claims in numbers: find them, work out what they should be, tell the wrong ones.
 
-find        reading (plain) → chains (tokens, expressions), tables → finding, prose → facts
-work out    context (names, digits) → inputs → expected (truth)
-judge       series (fitting, diagnosis), whitening, equations (sums, rounding), counts, words → verdicts
-tell        wording, formulas; all together: check
+read        reading (plain) → statements; chains (tokens, expressions) and tables inside them
+quantities  extraction (names, prose): which list, number or sum is about what
+expected    context → expected (truth): what a quantity should be by what the text gives around it
+verdict     lists, singles (sums), whitening, counts, misconceptions → verdicts (formulas); all together: check
 """

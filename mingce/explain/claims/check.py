@@ -9,14 +9,14 @@ from pathlib import Path
 from mingce.base.errors import DataError
 from mingce.explain.claims.context import Context
 from mingce.explain.claims.counts import judge_counts
-from mingce.explain.claims.equations import Judge
-from mingce.explain.claims.facts import Equation, Fact, Scalar, Series, Share
-from mingce.explain.claims.finding import facts
+from mingce.explain.claims.extraction import facts
+from mingce.explain.claims.lists import judge_list
+from mingce.explain.claims.misconceptions import judge_words
+from mingce.explain.claims.quantities import Equation, Fact, Scalar, Series, Share
 from mingce.explain.claims.reading import passages
-from mingce.explain.claims.series import judge
+from mingce.explain.claims.singles import Singles, judge_equation
 from mingce.explain.claims.verdicts import Status, Verdict
 from mingce.explain.claims.whitening import judge_statistic, judge_whitened
-from mingce.explain.claims.words import judge_words
 
 MOST_LISTS = 4000
 
@@ -39,34 +39,34 @@ class Report:
 
 def check(text: str, path: Path | None = None) -> Report:
     """Checks a dialogue log or any other text; `path` is only named in errors."""
-    read = passages(text, path)
-    found = [fact for passage in read for fact in facts(passage)]
-    if sum(isinstance(fact, Series) for fact in found) > MOST_LISTS:
+    parts = passages(text, path)
+    everything = [fact for passage in parts for fact in facts(passage)]
+    if sum(isinstance(fact, Series) for fact in everything) > MOST_LISTS:
         raise DataError(f"{path or 'the text'} holds more than {MOST_LISTS:,} lists of numbers; check it in parts.")
-    context = Context(found)
-    single = Judge(context)
-    verdicts = [verdict for fact in context.facts if (verdict := _judged(fact, context, single)) is not None]
-    for passage in read:
-        verdicts += judge_counts(passage, context)
+    context = Context(everything)
+    singles = Singles(context)
+    verdicts = [verdict for fact in context.facts if (verdict := _judge(fact, context, singles)) is not None]
+    for passage in parts:
+        verdicts += judge_counts(passage)
         verdicts += judge_words(passage, context)
     verdicts.sort(key=lambda verdict: verdict.where.line)
-    return Report(tuple(_once(verdicts)), max((passage.question for passage in read), default=0))
+    return Report(tuple(_once(verdicts)), max((passage.question for passage in parts), default=0))
 
 
-def _judged(fact: Fact, context: Context, single: Judge) -> Verdict | None:
+def _judge(fact: Fact, context: Context, singles: Singles) -> Verdict | None:
     match fact:
         case Series(kind="whitened"):
             return judge_whitened(context, fact)
         case Series():
-            return judge(context, fact)
+            return judge_list(context, fact)
         case Scalar():
-            return single.scalar(fact)
+            return singles.judge(fact)
         case Equation(statistic=None):
-            return single.equation(fact)
+            return judge_equation(fact)
         case Equation():
             return judge_statistic(context, fact)
         case Share():
-            return single.share(fact)
+            return singles.judge_share(fact)
     return None
 
 
@@ -74,14 +74,14 @@ def _once(verdicts: Iterable[Verdict]) -> list[Verdict]:
     """The same claim made again in the same question is told once, with its other lines."""
     kept: dict[tuple[object, ...], Verdict] = {}
     for number, verdict in enumerate(verdicts):
-        claimed = None if verdict.claimed is None else tuple(tuple(row) for row in verdict.claimed)
-        lists = claimed is not None and len(claimed[0]) > 1
+        is_list = verdict.claimed is not None and len(verdict.claimed[0]) > 1
         key: tuple[object, ...] = (number,)
-        if lists or verdict.kind == "words":
-            key = (verdict.where.question, verdict.kind, claimed, verdict.status, verdict.notes, verdict.right)
+        if is_list or verdict.kind == "words":
+            key = (verdict.where.question, verdict.kind, verdict.claimed, verdict.status, verdict.notes, verdict.right)
         if key in kept:
             first = kept[key]
-            kept[key] = replace(first, lines=(*first.lines, verdict.where.line))
+            lines = dict.fromkeys((*first.lines, verdict.where.line, *verdict.lines))
+            kept[key] = replace(first, lines=tuple(line for line in lines if line != first.where.line))
         else:
             kept[key] = verdict
     return list(kept.values())

@@ -11,9 +11,9 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
-from mingce.explain.claims.digits import unit_of_rounded
 from mingce.explain.claims.expressions import Number
-from mingce.explain.claims.facts import Constant, Fact, Scalar, Series, Setting, Where
+from mingce.explain.claims.quantities import Fact, Scalar, Series, Setting, Where
+from mingce.explain.claims.rounding import agrees, unit_of_rounded
 from mingce.explain.claims.truth import Rows
 
 NEAREST = 4
@@ -34,7 +34,7 @@ class Column:
 
     rows: Rows
     line: int
-    carried: bool
+    carried: bool = False
     section: int = -1
     one_by_one: bool = False
     unit: float = 0.0
@@ -43,181 +43,149 @@ class Column:
     def width(self) -> int:
         return len(self.rows[0])
 
+    @property
+    def shape(self) -> list[int]:
+        return [len(row) for row in self.rows]
+
 
 class Context:
     """The facts of a text, by question and kind."""
 
     def __init__(self, facts: Iterable[Fact]) -> None:
         self.facts = [fact for fact in facts if not fact.where.doubtful]
-        self._series: dict[tuple[int, str], list[Series]] = defaultdict(list)
+        self._lists: dict[tuple[int, str], list[Series]] = defaultdict(list)
         self._scalars: dict[tuple[int, str], list[Scalar]] = defaultdict(list)
         self._settings: dict[tuple[int, str], list[Setting]] = defaultdict(list)
-        self._constants: dict[tuple[int, str], list[Constant]] = defaultdict(list)
-        for fact in self.facts:
-            match fact:
-                case Series():
-                    self._series[fact.where.question, fact.kind].append(fact)
-                case Scalar():
-                    self._scalars[fact.where.question, fact.kind].append(fact)
-                case Setting():
-                    self._settings[fact.where.question, fact.name].append(fact)
-                case Constant():
-                    self._constants[fact.where.question, fact.kind].append(fact)
-        self.questions = sorted({fact.where.question for fact in self.facts})
-        self._columns: dict[tuple[object, ...], list[Column]] = {}
-        self.found_pairs: dict[int, tuple[float, float]] = {}
-        """By question, the (γ, λ) that a list's numbers gave where the text states none."""
-        self.searches_left = MOST_SEARCHES
-        self._lines = {key: [series.where.line for series in found] for key, found in self._series.items()}
         self._indices: dict[int, set[int]] = defaultdict(set)
-        for (question, kind), scalars in self._scalars.items():
-            if kind in INDEXED_KINDS:
-                self._indices[question].update(scalar.index for scalar in scalars if not scalar.from_zero)
+        for fact in self.facts:
+            question = fact.where.question
+            if isinstance(fact, Series):
+                self._lists[question, fact.kind].append(fact)
+            elif isinstance(fact, Setting):
+                self._settings[question, fact.name].append(fact)
+            elif isinstance(fact, Scalar):
+                self._scalars[question, fact.kind].append(fact)
+                if fact.kind in INDEXED_KINDS and not fact.from_zero:
+                    self._indices[question].add(fact.index)
+        self._lines = {key: [series.where.line for series in lists] for key, lists in self._lists.items()}
+        self._columns: dict[tuple[object, ...], list[Column]] = {}
+        self._questions = sorted({fact.where.question for fact in self.facts})
+        self.searches_left = MOST_SEARCHES
+        """How often settings may still be searched that the text does not state."""
 
-    def before(self, question: int) -> list[int]:
+    def _before(self, question: int) -> list[int]:
         """The questions in front of one, the latest first; an example is not carried further."""
-        place = bisect_left(self.questions, question)
-        return self.questions[max(0, place - MOST_QUESTIONS) : place][::-1]
+        place = bisect_left(self._questions, question)
+        return self._questions[max(0, place - MOST_QUESTIONS) : place][::-1]
 
     # ── lists ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
-    def series(self, kind: str, where: Where, *, carried: bool = False) -> Iterator[Series]:
+    def lists(self, kind: str, where: Where, *, carried: bool = False) -> Iterator[Series]:
         """The lists of a kind in the claim's question, nearest first, then with `carried` those of earlier questions.
 
         A person's question is judged by what stands in it, not by what is said elsewhere.
         """
-        here = self._series.get((where.question, kind), [])
-        if where.by_user:
-            here = [series for series in here if series.where.by_user]
-        place = bisect_right(
-            [series.where.line for series in here] if where.by_user else self._lines_of(kind, where), where.line
-        )
-        yield from reversed(here[max(0, place - REACH) : place])
-        yield from here[place : place + REACH]
+        here = self._lists.get((where.question, kind), [])
+        place = self.place(kind, where)
+        near = [*reversed(here[max(0, place - REACH) : place]), *here[place : place + REACH]]
+        yield from (series for series in near if series.where.by_user or not where.by_user)
         if carried and not where.by_user:
-            for question in self.before(where.question):
-                yield from reversed(self._series.get((question, kind), [])[-REACH:])
+            for question in self._before(where.question):
+                yield from reversed(self._lists.get((question, kind), [])[-REACH:])
 
-    def columns(self, kind: str, where: Where, width: int | None = None, *, carried: bool = True) -> list[Column]:
+    def place(self, kind: str, where: Where) -> int:
+        """How many lists of a kind stand in front of a claim."""
+        return bisect_right(self._lines.get((where.question, kind), []), where.line)
+
+    def columns(self, kind: str, where: Where, width: int | None = None, *, carried: bool = False) -> list[Column]:
         """The nearest whole lists of a kind, each numbers once; those made of single numbers (V_1 = …) too."""
-        section = where.section if where.question == 0 else 0
-        key = (kind, where.question, where.by_user is True, width, carried, self.place(kind, where), section)
+        key = (kind, where.question, where.by_user is True, width, carried, self.place(kind, where))
         if key not in self._columns:
             self._columns[key] = list(self._find_columns(kind, where, width, carried))
         return self._columns[key]
 
-    def place(self, kind: str, where: Where) -> int:
-        """How many lists of a kind stand in front of a claim."""
-        return bisect_right(self._lines_of(kind, where), where.line)
-
-    def _lines_of(self, kind: str, where: Where) -> list[int]:
-        return self._lines.get((where.question, kind), [])
-
     def _find_columns(self, kind: str, where: Where, width: int | None, carried: bool) -> Iterator[Column]:
         seen: set[Rows] = set()
-        for series in self.series(kind, where, carried=carried):
+        for series in self.lists(kind, where, carried=carried):
             if not series.whole or series.values in seen or (width is not None and series.width != width):
                 continue
             away = series.where.question != where.question
-            if away and self._contradicted(kind, where.question, series):
-                continue
+            if away and self._singles(kind, where.question):
+                if not self._repeated(kind, where.question, series):
+                    continue
+                away = False
             seen.add(series.values)
-            agreed = away and self._confirmed(kind, where.question, series)
-            numbers = [number for row in series.rows for number in row if number is not None]
-            unit = unit_of_rounded(numbers)
-            yield Column(series.values, series.where.line, away and not agreed, series.where.section, unit=unit)
+            unit = unit_of_rounded(number for row in series.rows for number in row)
+            yield Column(series.values, series.where.line, away, series.where.section, unit=unit)
             if len(seen) == NEAREST:
                 return
         single = self._from_scalars(kind, where)
         if single is not None and single.rows not in seen and (width is None or single.width == width):
             yield single
 
-    def _from_scalars(self, kind: str, where: Where) -> Column | None:
-        """A column told number by number, if none is missing."""
-        told = self._told(kind, where.question)
-        first = min(told, default=2)
-        if first > 1 or len(told) < 2 or sorted(told) != list(range(first, first + len(told))):
-            return None
-        last = self._scalars[where.question, kind][-1]
-        numbers = [told[index] for index in sorted(told)]
-        if (
-            kind == "values"
-            and len(numbers) > 2
-            and numbers[-1].value == 0
-            and self._terminal(where.question, max(told))
-        ):
-            numbers.pop()
-        return Column(
-            (tuple(number.value for number in numbers),), last.where.line, False, -1, True, unit_of_rounded(numbers)
-        )
+    # ── single numbers ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _terminal(self, question: int, index: int) -> bool:
-        """True if no reward or error has this index: it is the state behind the last token."""
-        kinds = ("rewards", "deltas", "advantages")
-        return all(index not in self._told(kind, question) for kind in kinds)
-
-    def _told(self, kind: str, question: int) -> dict[int, Number]:
+    def _singles(self, kind: str, question: int) -> dict[int, Number]:
+        """The single numbers of a kind in a question by their index."""
         return {s.index: s.number for s in self._scalars.get((question, kind), [])[:REACH] if not s.where.supposed}
 
-    def _contradicted(self, kind: str, question: int, series: Series) -> bool:
-        """True if the question's own single numbers of the kind are others."""
-        return bool(self._told(kind, question)) and not self._confirmed(kind, question, series)
+    def _from_scalars(self, kind: str, where: Where) -> Column | None:
+        """A column given number by number, if none is missing."""
+        singles = self._singles(kind, where.question)
+        first = min(singles, default=2)
+        if first > 1 or len(singles) < 2 or sorted(singles) != list(range(first, first + len(singles))):
+            return None
+        numbers = [singles[index] for index in sorted(singles)]
+        if kind == "values" and len(numbers) > 2 and numbers[-1].value == 0 and self._at_end(where, max(singles)):
+            numbers.pop()
+        line = self._scalars[where.question, kind][-1].where.line
+        row = tuple(number.value for number in numbers)
+        return Column((row,), line, one_by_one=True, unit=unit_of_rounded(numbers))
 
-    def _confirmed(self, kind: str, question: int, series: Series) -> bool:
+    def _at_end(self, where: Where, index: int) -> bool:
+        """True if no reward or error has this index: it is the state behind the last token."""
+        kinds = ("rewards", "deltas", "advantages")
+        return all(index not in self._singles(kind, where.question) for kind in kinds)
+
+    def _repeated(self, kind: str, question: int, series: Series) -> bool:
         """True if the question's own single numbers of the kind are those of the list, counted from 0 or from 1."""
-        told = self._told(kind, question)
+        singles = self._singles(kind, question)
         for base in (1, 0):
-            inside = {index - base: number for index, number in told.items() if 0 <= index - base < series.width}
-            if inside and all(
-                (item := series.rows[0][place]) is not None and abs(item.value - number.value) <= number.unit / 2
-                for place, number in inside.items()
-            ):
+            inside = {index - base: number for index, number in singles.items() if 0 <= index - base < series.width}
+            if inside and all(agrees(number, series.values[0][place]) for place, number in inside.items()):
                 return True
         return False
-
-    # ── numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def scalars(self, question: int, kind: str) -> list[Scalar]:
-        return self._scalars.get((question, kind), [])
 
     def bases(self, question: int, width: int) -> tuple[int, ...]:
         """From which number the text counts tokens: (0,), (1,), or both where it cannot be told."""
         indices = self._indices[question]
-        if 0 in indices:
-            return (0,)
-        if width in indices:
-            return (1,)
-        return (1, 0)
+        return (0,) if 0 in indices else (1,) if width in indices else (1, 0)
 
     def value_after(self, question: int, width: int) -> float:
-        """The value behind the last token, if the text tells one: V_3 of three tokens counted from 0."""
-        bases = self.bases(question, width)
-        told = self._told("values", question)
+        """The value behind the last token, if the text gives one: V_3 of three tokens counted from 0."""
+        bases, singles = self.bases(question, width), self._singles("values", question)
         index = width + bases[0]
-        return told[index].value if len(bases) == 1 and index in told else 0.0
-
-    def constant(self, kind: str, question: int) -> Constant | None:
-        found = self._constants.get((question, kind), [])
-        return found[-1] if found else None
+        return singles[index].value if len(bases) == 1 and index in singles else 0.0
 
     # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
     def stated(self, name: str, where: Where, *, implied: bool = False) -> list[float]:
         """The values of a setting in the claim's question, the nearest in front of the claim first."""
-        here = [s for s in self._settings.get((where.question, name), []) if s.implied == implied]
+        here = [setting for setting in self._settings.get((where.question, name), []) if setting.implied == implied]
         place = bisect_right([setting.where.line for setting in here], where.line)
         near = here[max(0, place - REACH) : place][::-1] + here[place : place + REACH]
         return list(dict.fromkeys(setting.value for setting in near))[:MOST_STATED]
 
     def stated_before(self, name: str, where: Where) -> list[float]:
         """Those of earlier questions, the latest first."""
-        found: dict[float, None] = {}
-        for question in self.before(where.question):
-            for setting in reversed(self._settings.get((question, name), [])[-REACH:]):
-                if not setting.implied:
-                    found[setting.value] = None
-        return list(found)[:MOST_STATED]
+        earlier = [
+            setting.value
+            for question in self._before(where.question)
+            for setting in reversed(self._settings.get((question, name), [])[-REACH:])
+            if not setting.implied
+        ]
+        return list(dict.fromkeys(earlier))[:MOST_STATED]
 
-    def all_stated(self, name: str, question: int) -> set[float]:
+    def stated_in(self, name: str, question: int) -> set[float]:
         """Every value a question states for a setting."""
         return {setting.value for setting in self._settings.get((question, name), []) if not setting.implied}

@@ -1,248 +1,294 @@
-"""Every reading under which a claimed column could be right, the likeliest first: which inputs, which γ, λ, β.
+"""Every reading under which a claim could be right, the likeliest first: which inputs, which γ, λ, β.
 
-`expected(context, claim)` yields what the numbers should be under each reading. Readings with settings that the text
-states come first; where it states none, those of earlier questions and then the common ones are tried.
+`readings(context, claim)` yields what the numbers should be under each. Settings that the text states come first; where
+it states none, those of earlier questions and then, as guesses, the common ones.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from itertools import islice
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from itertools import islice, product
 
 from mingce.explain.claims import truth
 from mingce.explain.claims.context import Column, Context
-from mingce.explain.claims.inputs import Claim, Inputs, inputs, kls, paired
 from mingce.explain.claims.names import CREDIT_KINDS
+from mingce.explain.claims.quantities import Claim
 from mingce.explain.claims.truth import Rows
 
 MOST_READINGS = 400
+MOST_INPUTS = 6
 MOST_OPEN = 2
+MOST_UNITS, FEW_UNITS = 25.0, 1.0
+WEAK = ("from_deltas", "return_minus_value", "advantage_plus_value")
+"""Rules that rest on numbers which the text may have made from the claim itself."""
 
 
 @dataclass(frozen=True)
-class Expected:
-    """What a column should be under one reading. `how` names the rule; `inferred` are the settings that the text does
-    not state; `carried` if the inputs are another question's."""
+class Reading:
+    """What columns should be under one reading.
 
-    kind: str
-    rows: Rows
+    `how` names the rule; `rows` are the numbers by kind, for GAE the inputs too, with `after`, the value behind each
+    row's last token. `open` are the settings that the text does not state, `guessed` if they are only common ones.
+    `off` is how far numbers may be off because the inputs are shown rounded, at most `most_units` of a claim's last
+    digit: one where inputs show three digits, which are often exact. `section`: where the inputs stand, if in one.
+    """
+
+    rows: Mapping[str, Rows]
     how: str
-    settings: dict[str, float] = field(default_factory=dict)
-    inferred: frozenset[str] = frozenset()
+    settings: Mapping[str, float] = field(default_factory=dict)
+    open: frozenset[str] = frozenset()
+    guessed: bool = False
     carried: bool = False
-    inputs: Inputs | None = None
     lines: tuple[int, ...] = ()
-    off: Rows | None = None
-    """How far each number may be off because the inputs are shown rounded."""
-    most_units: float = 25.0
-    """At most so many units of a claim's last digit; one where three digits are shown, which are often exact."""
+    after: tuple[float, ...] = ()
+    off: Mapping[str, Rows] = field(default_factory=dict)
+    most_units: float = MOST_UNITS
     section: int = -1
-    """Where all that it rests on stands, if that is one section."""
 
     @property
-    def weak(self) -> bool:
-        """True if it rests on numbers that the text may have made from the claim itself."""
-        return self.how in ("from_deltas", "return_minus_value", "advantage_plus_value")
+    def gamma(self) -> float:
+        return self.settings.get("gamma", 1.0)
+
+    @property
+    def lam(self) -> float:
+        return self.settings.get("lam", 1.0)
+
+    def slack(self, kind: str, row: int, t: int) -> float:
+        return self.off[kind][row][t] if kind in self.off else 0.0
 
 
-def expected(context: Context, claim: Claim, width: int | None = None) -> Iterator[Expected]:
+Rule = Callable[[Context, Claim, int | None], Iterator[Reading]]
+
+
+def readings(context: Context, claim: Claim, width: int | None = None) -> Iterator[Reading]:
     """The readings of a claim about a column of `width` tokens (any width for a single number)."""
-    yield from islice(_readings(context, claim, width), MOST_READINGS)
+    rule = _credit if claim.kind in CREDIT_KINDS else _RULES.get(claim.kind)
+    if rule is not None:
+        yield from islice(rule(context, claim, width), MOST_READINGS)
 
 
-def _readings(context: Context, claim: Claim, width: int | None) -> Iterator[Expected]:
-    kind = claim.kind
-    if kind in CREDIT_KINDS:
-        here, away = _split(inputs(context, claim, width))
-        if settings_of(context, claim)[1]:
-            here, away = here[:MOST_OPEN], away[:MOST_OPEN]
-        for given in here:
-            yield from by_gae(context, claim, given)
-        if not here:
-            yield from _without_inputs(context, claim, width)
-        for given in away:
-            yield from by_gae(context, claim, given)
-    elif kind == "rewards":
-        yield from _kl_rewards(context, claim, width)
-    elif kind == "kl":
-        for old, ref in paired(context, claim, "old_log_probs", "ref_log_probs", width):
-            for estimator in truth.KL_ESTIMATORS:
-                yield Expected(
-                    kind,
-                    truth.kl(old.rows, ref.rows, estimator),
-                    estimator,
-                    lines=(old.line, ref.line),
-                    off=_off(old.rows, old.unit + ref.unit),
-                    most_units=_most_units(old.unit + ref.unit),
-                )
-    elif kind in ("old_probs", "ref_probs", "new_probs"):
-        for logs in context.columns(kind.replace("probs", "log_probs"), claim.where, width, carried=False):
-            yield Expected(
-                kind,
-                truth.probabilities(logs.rows),
-                "exp",
-                lines=(logs.line,),
-                off=_off(logs.rows, logs.unit),
-                most_units=_most_units(logs.unit),
-            )
-    elif kind == "ratio":
-        for old, new in paired(context, claim, "old_log_probs", "new_log_probs", width):
-            yield Expected(
-                kind,
-                truth.ratios(old.rows, new.rows),
-                "ratio",
-                lines=(old.line, new.line),
-                off=_off(old.rows, 2 * (old.unit + new.unit)),
-                most_units=_most_units(2 * (old.unit + new.unit)),
-            )
-    elif kind == "next_values":
-        for values in context.columns("values", claim.where, width, carried=False):
-            after = context.value_after(claim.where.question, values.width)
-            yield Expected(kind, tuple((*row[1:], after) for row in values.rows), "next", lines=(values.line,))
+def _from(rows: Rows, kind: str, how: str, *sources: Column, unit: float = 0.0, decay: float = 0.0) -> Reading:
+    """A column that follows from others; `unit` is the last digit of what it is made of, 0 if that is exact."""
+    sections = {source.section for source in sources}
+    off = truth.discounted(tuple((unit / 2,) * len(row) for row in rows), decay)
+    return Reading(
+        {kind: rows}, how, lines=tuple(source.line for source in sources), off={kind: off} if unit else {},
+        most_units=_most_units(unit), section=sections.pop() if len(sections) == 1 else -1,
+    )  # fmt: skip
 
 
-def _split(found: Iterable[Inputs]) -> tuple[list[Inputs], list[Inputs]]:
-    here: list[Inputs] = []
-    away: list[Inputs] = []
-    for given in found:
-        (away if given.carried else here).append(given)
-    return here, away
+def _most_units(*units: float) -> float:
+    return FEW_UNITS if max(units) > 2e-4 else MOST_UNITS
 
 
-# ── readings ─────────────────────────────────────────────────────────────────────────────────────────────────────────
+# ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def settings_of(
-    context: Context, claim: Claim, carried: bool = False
-) -> tuple[list[tuple[float, float]], frozenset[str]]:
-    """The pairs (γ, λ) to try for a claim of credit, and which of the two the text leaves open.
+@dataclass(frozen=True)
+class Inputs:
+    """Rewards and values that belong together; `after` is the value behind each row's last token."""
+
+    rewards: Column
+    values: Column
+    after: tuple[float, ...]
+
+    @property
+    def carried(self) -> bool:
+        return self.rewards.carried or self.values.carried
+
+    def gae(self, gamma: float, lam: float) -> Reading:
+        """What GAE makes of them."""
+        rows = truth.credit(self.rewards.rows, self.values.rows, gamma, lam, self.after)
+        units = self.rewards.unit, self.values.unit
+        shape = tuple(len(row) for row in self.rewards.rows)
+        return Reading(
+            {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "gae", {"gamma": gamma, "lam": lam},
+            carried=self.carried, lines=(self.rewards.line, self.values.line), after=self.after,
+            off=truth.credit_slack(shape, gamma, lam, *units) if any(units) else {}, most_units=_most_units(*units),
+        )  # fmt: skip
+
+
+def _credit(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    inputs = list(_inputs(context, claim, width))
+    here = [one for one in inputs if not one.carried]
+    away = [one for one in inputs if one.carried]
+    most = MOST_OPEN if Pairs.of(context, claim).open else MOST_INPUTS
+    for one in here[:most]:
+        yield from by_gae(context, claim, one)
+    if not here:
+        yield from _identities(context, claim, width)
+    for one in away[:most]:
+        yield from by_gae(context, claim, one)
+
+
+def by_gae(context: Context, claim: Claim, inputs: Inputs) -> Iterator[Reading]:
+    """GAE on these inputs under every pair (γ, λ) to try."""
+    pairs = Pairs.of(context, claim, inputs.carried)
+    for gamma, lam in pairs.known + pairs.guesses:
+        settings = {"gamma": gamma} if claim.kind == "deltas" else {"gamma": gamma, "lam": lam}
+        guessed = (gamma, lam) in pairs.guesses
+        yield replace(inputs.gae(gamma, lam), settings=settings, open=pairs.open, guessed=guessed)
+
+
+@dataclass(frozen=True)
+class Pairs:
+    """The pairs (γ, λ) to try for a claim of credit, the `open` ones of the two, and pairs that are mere guesses."""
+
+    known: list[tuple[float, float]]
+    guesses: list[tuple[float, float]]
+    open: frozenset[str]
+
+    @classmethod
+    def of(cls, context: Context, claim: Claim, carried: bool = False) -> Pairs:
+        gammas, common_gammas = _values_of("gamma", context, claim, carried, truth.COMMON_GAMMAS)
+        if claim.kind == "deltas" or claim.monte_carlo:
+            lams: list[float] = [0.0 if claim.kind == "deltas" else 1.0]
+            common_lams: list[float] = []
+        else:
+            lams, common_lams = _values_of("lam", context, claim, carried, truth.COMMON_LAMS)
+            lams += [1.0] if claim.kind == "returns" else []
+        known = _distinct(gammas, lams)
+        guesses = [pair for pair in _distinct(gammas + common_gammas, lams + common_lams) if pair not in known]
+        names = {"gamma": common_gammas, "lam": common_lams}
+        return cls(known, guesses, frozenset(name for name, common in names.items() if common))
+
+
+def _values_of(
+    name: str, context: Context, claim: Claim, carried: bool, common: tuple[float, ...]
+) -> tuple[list[float], list[float]]:
+    """The values of a setting that the text gives for a claim, and common ones if it states none.
 
     An example that is `carried` over from an earlier question brings the settings along.
     """
     own = dict(claim.settings)
-    inferred = set()
-    patient = context.searches_left > 0  # a text that fails again and again is tried with less
-    gammas = [own["gamma"]] if "gamma" in own else context.stated("gamma", claim.where)
-    if not gammas:
-        gammas = context.stated_before("gamma", claim.where)
-        if not (carried and gammas):
-            inferred.add("gamma")
-            gammas = [*gammas, *(truth.COMMON_GAMMAS if patient else truth.COMMON_GAMMAS[:2])]
-    if claim.kind == "deltas":
-        lams = [0.0]
-    elif claim.monte_carlo:
-        lams = [1.0]
-    elif "lam" in own:
-        lams = [own["lam"]]
-    else:
-        lams = context.stated("lam", claim.where)
-        implied = context.stated("lam", claim.where, implied=True)
-        if lams:
-            lams = [*lams, *implied]
-        else:
-            lams = [*context.stated_before("lam", claim.where), *implied]
-            if not (carried and lams):
-                inferred.add("lam")
-                lams = [*lams, *(truth.COMMON_LAMS if patient else truth.COMMON_LAMS[:2])]
-        if claim.kind == "returns":
-            lams = [*lams, 1.0]
-    if inferred and (found := context.found_pairs.get(claim.where.question)):
-        gammas, lams = [found[0], *gammas], [*([found[1]] if claim.kind != "deltas" else []), *lams]
-    pairs = [(g, lam) for g in dict.fromkeys(gammas) for lam in dict.fromkeys(lams) if 0 <= g <= 1 and 0 <= lam <= 1]
-    return pairs, frozenset(inferred)
+    if name in own:
+        return [own[name]], []
+    implied = context.stated(name, claim.where, implied=True)
+    if stated := context.stated(name, claim.where):
+        return stated + implied, []
+    earlier = context.stated_before(name, claim.where) + implied
+    if carried and earlier:
+        return earlier, []
+    return earlier, list(common if context.searches_left > 0 else common[:2])
 
 
-def by_gae(context: Context, claim: Claim, given: Inputs) -> Iterator[Expected]:
-    """GAE on given inputs under every pair (γ, λ) to try."""
-    pairs, inferred = settings_of(context, claim, given.carried)
-    for gamma, lam in pairs:
-        rows = truth.credit(given.rewards, given.values, gamma, lam, given.after)[claim.kind]
-        used = {"gamma": gamma} if claim.kind == "deltas" else {"gamma": gamma, "lam": lam}
-        off = None
-        if any(given.units):
-            shape = tuple(len(row) for row in rows)
-            off = truth.credit_slack(shape, gamma, lam, *given.units)[claim.kind]
-        yield Expected(claim.kind, rows, "recursion", used, inferred, given.carried, given, given.lines, off,
-            _most_units(*given.units))  # fmt: skip
+def _distinct(gammas: list[float], lams: list[float]) -> list[tuple[float, float]]:
+    pairs = product(dict.fromkeys(gammas), dict.fromkeys(lams))
+    return [(gamma, lam) for gamma, lam in pairs if 0 <= gamma <= 1 and 0 <= lam <= 1]
 
 
-def _without_inputs(context: Context, claim: Claim, width: int | None) -> Iterator[Expected]:
+def _inputs(context: Context, claim: Claim, width: int | None) -> Iterator[Inputs]:
+    """Rewards and values of one length near the claim; values may have one more, for the state behind the end."""
+    seen: set[tuple[Rows, Rows]] = set()
+    for rewards, more in product(list(_rewards(context, claim, width)), (0, 1)):
+        for worth in context.columns("values", claim.where, rewards.width + more, carried=True):
+            if worth.shape != [length + more for length in rewards.shape]:
+                continue
+            rows = tuple(row[: len(row) - more] for row in worth.rows)
+            if (rewards.rows, rows) in seen:
+                continue
+            seen.add((rewards.rows, rows))
+            end = context.value_after(claim.where.question, rewards.width)
+            values = Column(rows, worth.line, worth.carried, worth.section, unit=worth.unit)
+            yield Inputs(rewards, values, tuple(row[-1] if more else end for row in worth.rows))
+
+
+def _rewards(context: Context, claim: Claim, width: int | None) -> Iterator[Column]:
+    """Rewards near the claim: listed, or worked out from scores and KL."""
+    listed = context.columns("rewards", claim.where, width, carried=True)
+    yield from (column for column in listed if not column.carried)
+    betas = context.stated("beta", claim.where)[:2]
+    for scores in context.columns("scores", claim.where, width)[:2] if betas else ():
+        for kl, beta in product(list(_kls(context, claim, scores)), betas):
+            yield Column(truth.rewards(scores.rows, kl.rows, beta), scores.line)
+    yield from (column for column in listed if column.carried)
+
+
+def _identities(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
     """What can be said where rewards or values are missing."""
-    kind, where = claim.kind, claim.where
-    pairs, inferred = settings_of(context, claim)
+    kind = claim.kind
+    pairs = Pairs.of(context, claim)
     if kind == "advantages":
-        for deltas in context.columns("deltas", where, width, carried=False):
-            for gamma, lam in pairs:
-                rows = truth.advantages_from_deltas(deltas.rows, gamma * lam)
-                yield Expected(
-                    kind,
-                    rows,
-                    "from_deltas",
-                    {"gamma": gamma, "lam": lam},
-                    inferred,
-                    lines=(deltas.line,),
-                    section=deltas.section,
-                )
-        for returns, values in paired(context, claim, "returns", "values", width):
-            rows = truth.plus(returns.rows, values.rows, -1)
-            yield Expected(
-                kind, rows, "return_minus_value", lines=(returns.line, values.line), section=_one(returns, values)
-            )
+        for deltas, (gamma, lam) in product(context.columns("deltas", claim.where, width), pairs.known + pairs.guesses):
+            reading = _from(truth.discounted(deltas.rows, gamma * lam), kind, "from_deltas", deltas)
+            settings, guessed = {"gamma": gamma, "lam": lam}, (gamma, lam) in pairs.guesses
+            yield replace(reading, settings=settings, open=pairs.open, guessed=guessed)
+        for returns, values in _paired(context, claim, "returns", "values", width):
+            yield _from(truth.plus(returns.rows, values.rows, -1), kind, "return_minus_value", returns, values)
     if kind == "returns":
-        for rewards in context.columns("rewards", where, width, carried=False):
-            for gamma in dict.fromkeys(gamma for gamma, _ in pairs):
-                rows = truth.monte_carlo_returns(rewards.rows, gamma)
-                only = inferred - {"lam"}
-                yield Expected(
-                    kind,
-                    rows,
-                    "reward_to_go",
-                    {"gamma": gamma},
-                    only,
-                    lines=(rewards.line,),
-                    off=_off(rows, rewards.unit, gamma),
-                    most_units=_most_units(rewards.unit),
-                )
-        for advantages, values in paired(context, claim, "advantages", "values", width):
-            rows = truth.plus(advantages.rows, values.rows)
-            yield Expected(
-                kind,
-                rows,
-                "advantage_plus_value",
-                lines=(advantages.line, values.line),
-                section=_one(advantages, values),
-            )
+        for rewards in context.columns("rewards", claim.where, width):
+            for gamma in dict.fromkeys(gamma for gamma, _ in pairs.known + pairs.guesses):
+                rows = truth.discounted(rewards.rows, gamma)
+                reading = _from(rows, kind, "reward_to_go", rewards, unit=rewards.unit, decay=gamma)
+                guessed = gamma not in {known for known, _ in pairs.known}
+                yield replace(reading, settings={"gamma": gamma}, open=pairs.open - {"lam"}, guessed=guessed)
+        for advantages, values in _paired(context, claim, "advantages", "values", width):
+            yield _from(truth.plus(advantages.rows, values.rows), kind, "advantage_plus_value", advantages, values)
 
 
-def _most_units(*units: float) -> float:
-    return 1.0 if max(units) > 2e-4 else 25.0
+# ── rewards, KL, probabilities ───────────────────────────────────────────────────────────────────────────────────────
 
 
-def _off(rows: Rows, unit: float, decay: float = 0.0) -> Rows | None:
-    """How far sums of numbers shown to one `unit` may be off, each adding `decay` times the next."""
-    return truth.advantages_from_deltas(tuple((unit / 2,) * len(row) for row in rows), decay) if unit else None
+def _paired(context: Context, claim: Claim, one: str, other: str, width: int | None) -> Iterator[tuple[Column, Column]]:
+    for a in context.columns(one, claim.where, width):
+        for b in context.columns(other, claim.where, a.width):
+            if a.shape == b.shape:
+                yield a, b
 
 
-def _one(a: Column, b: Column) -> int:
-    return a.section if a.section == b.section else -1
+def _kls(context: Context, claim: Claim, scores: Column) -> Iterator[Column]:
+    """KL of the tokens that `scores` is about: listed, from log-probabilities, or one number for all."""
+    for listed in context.columns("kl", claim.where, scores.width):
+        if listed.shape == scores.shape:
+            yield listed
+    for old, ref in _paired(context, claim, "old_log_probs", "ref_log_probs", scores.width):
+        if old.shape == scores.shape:
+            yield Column(truth.kl(old.rows, ref.rows), old.line, unit=old.unit + ref.unit)
+    for number in context.stated("kl", claim.where)[:1]:
+        yield Column(tuple((number,) * length for length in scores.shape), scores.line)
 
 
-def _kl_rewards(context: Context, claim: Claim, width: int | None) -> Iterator[Expected]:
-    betas, inferred = context.stated("beta", claim.where), frozenset[str]()
-    if not betas:
-        betas, inferred = [*context.stated_before("beta", claim.where), *truth.COMMON_BETAS], frozenset({"beta"})
-    for scores in context.columns("scores", claim.where, width, carried=False):
-        for kl, lines in kls(context, claim, scores):
-            for beta in betas:
-                rows = truth.rewards(scores.rows, kl.rows, beta)
-                yield Expected(
-                    "rewards",
-                    rows,
-                    "score_minus_kl",
-                    {"beta": beta},
-                    inferred,
-                    lines=(scores.line, *lines),
-                    off=_off(rows, scores.unit + beta * kl.unit),
-                    most_units=_most_units(scores.unit + beta * kl.unit),
-                )
+def _rewards_with_kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    stated = context.stated("beta", claim.where)
+    betas = stated or [*context.stated_before("beta", claim.where), *truth.COMMON_BETAS]
+    for scores in context.columns("scores", claim.where, width):
+        for kl, beta in product(list(_kls(context, claim, scores)), betas):
+            rows, unit = truth.rewards(scores.rows, kl.rows, beta), scores.unit + beta * kl.unit
+            reading = _from(rows, "rewards", "score_minus_kl", scores, kl, unit=unit)
+            unstated = frozenset(() if stated else {"beta"})
+            yield replace(reading, settings={"beta": beta}, open=unstated, guessed=not stated)
+
+
+def _kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    for old, ref in _paired(context, claim, "old_log_probs", "ref_log_probs", width):
+        for estimator in truth.KL_ESTIMATORS:
+            yield _from(truth.kl(old.rows, ref.rows, estimator), "kl", estimator, old, ref, unit=old.unit + ref.unit)
+
+
+def _probabilities(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    for logs in context.columns(claim.kind.replace("probs", "log_probs"), claim.where, width):
+        yield _from(truth.probabilities(logs.rows), claim.kind, "exp", logs, unit=logs.unit)
+
+
+def _ratios(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    for old, new in _paired(context, claim, "old_log_probs", "new_log_probs", width):
+        rows = truth.probabilities(truth.plus(new.rows, old.rows, -1))
+        yield _from(rows, "ratio", "ratio", old, new, unit=2 * (old.unit + new.unit))
+
+
+def _next_values(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    for values in context.columns("values", claim.where, width):
+        after = context.value_after(claim.where.question, values.width)
+        yield _from(tuple((*row[1:], after) for row in values.rows), claim.kind, "next", values)
+
+
+_RULES: dict[str, Rule] = {
+    "rewards": _rewards_with_kl,
+    "kl": _kl,
+    "old_probs": _probabilities,
+    "ref_probs": _probabilities,
+    "new_probs": _probabilities,
+    "ratio": _ratios,
+    "next_values": _next_values,
+}

@@ -2,9 +2,24 @@
 
 from __future__ import annotations
 
-from mingce.explain.claims import truth
-from mingce.explain.claims.expected import Expected
+from mingce.explain.claims.expected import Reading
 from mingce.explain.claims.truth import Rows
+
+_TEMPLATES = {
+    "last": "{name}_{n} = r_{n} − V_{n} = {r} − {v} = {here}",
+    "delta": "{name}_{n} = r_{n} + γ·V_{m} − V_{n} = {r} + {gamma}·{next_v} − {v} = {here}",
+    "advantage": "A_{n} = δ_{n} + γλ·A_{m} = {delta} + {decay}·{next} = {here}",
+    "return": "R_{n} = A_{n} + V_{n} = {a} + {v} = {here}",
+    "from_deltas": "A_{n} = δ_{n} + γλ·A_{m} = {own} + {decay}·{next} = {here}",
+    "reward_to_go": "G_{n} = r_{n} + γ·G_{m} = {own} + {decay}·{next} = {here}",
+    "last_reward": "G_{n} = r_{n} = {here}",
+    "return_minus_value": "A_{n} = R_{n} − V_{n} = {here}",
+    "advantage_plus_value": "R_{n} = A_{n} + V_{n} = {here}",
+    "score_minus_kl": "r_{n} = score_{n} − β·KL_{n} = {here} (β = {beta})",
+    "k1": "KL_{n} = log π_old(a_{n}) − log π_ref(a_{n}) = {here}",
+    "exp": "π(a_{n}) = exp(log π(a_{n})) = {here}",
+    "ratio": "ρ_{n} = exp(log π_new(a_{n}) − log π_old(a_{n})) = {here}",
+}
 
 
 def show(number: float, decimals: int = 4) -> str:
@@ -17,10 +32,10 @@ def show(number: float, decimals: int = 4) -> str:
 
 def show_rows(rows: Rows, decimals: int = 4) -> str:
     """A column as a list; long ones are cut."""
-    shown = [
+    lists = [
         "[" + ", ".join(show(x, decimals) for x in row[:64]) + (", …" if len(row) > 64 else "") + "]" for row in rows
     ]
-    return shown[0] if len(shown) == 1 else "[" + ", ".join(shown) + "]"
+    return lists[0] if len(lists) == 1 else "[" + ", ".join(lists) + "]"
 
 
 def bracketed(number: float) -> str:
@@ -28,52 +43,27 @@ def bracketed(number: float) -> str:
     return f"({show(number)})" if number < 0 else show(number)
 
 
-def formula(reading: Expected, row: int, t: int, base: int) -> str:
+def formula(reading: Reading, kind: str, row: int, t: int, base: int) -> str:
     """How token t of a column comes about under a reading; `base` is what the text calls the first token."""
-    n, settings, rows = t + base, reading.settings, reading.rows
-    here = show(rows[row][t])
-    gamma, lam = settings.get("gamma", 1.0), settings.get("lam", 1.0)
-    given = reading.inputs
-    if given is not None:
-        credit = truth.credit(given.rewards, given.values, gamma, lam, given.after)
-        last = t + 1 == len(rows[row])
-        if reading.kind == "deltas" or (reading.kind == "advantages" and last):
-            r, v = given.rewards[row][t], given.values[row][t]
-            following = given.after[row] if last else given.values[row][t + 1]
-            name = "δ" if reading.kind == "deltas" else "A"
-            if last and not following:
-                return f"{name}_{n} = r_{n} − V_{n} = {show(r)} − {bracketed(v)} = {here}"
-            return (
-                f"{name}_{n} = r_{n} + γ·V_{n + 1} − V_{n} = "
-                f"{show(r)} + {show(gamma)}·{bracketed(following)} − {bracketed(v)} = {here}"
-            )
-        if reading.kind == "advantages":
-            delta, following = credit["deltas"][row][t], credit["advantages"][row][t + 1]
-            return f"A_{n} = δ_{n} + γλ·A_{n + 1} = {show(delta)} + {show(gamma * lam)}·{bracketed(following)} = {here}"
-        return (
-            f"R_{n} = A_{n} + V_{n} = {show(credit['advantages'][row][t])} + {bracketed(given.values[row][t])} = {here}"
-        )
-    match reading.how:
-        case "from_deltas" if t + 1 < len(rows[row]):
-            following = rows[row][t + 1]
-            delta = rows[row][t] - gamma * lam * following
-            return f"A_{n} = δ_{n} + γλ·A_{n + 1} = {show(delta)} + {show(gamma * lam)}·{bracketed(following)} = {here}"
-        case "reward_to_go" if t + 1 < len(rows[row]):
-            following = rows[row][t + 1]
-            r = rows[row][t] - gamma * following
-            return f"G_{n} = r_{n} + γ·G_{n + 1} = {show(r)} + {show(gamma)}·{bracketed(following)} = {here}"
-        case "reward_to_go":
-            return f"G_{n} = r_{n} = {here}"
-        case "return_minus_value":
-            return f"A_{n} = R_{n} − V_{n} = {here}"
-        case "advantage_plus_value":
-            return f"R_{n} = A_{n} + V_{n} = {here}"
-        case "score_minus_kl":
-            return f"r_{n} = score_{n} − β·KL_{n} = {here} (β = {show(settings['beta'])})"
-        case "k1":
-            return f"KL_{n} = log π_old(a_{n}) − log π_ref(a_{n}) = {here}"
-        case "exp":
-            return f"π(a_{n}) = exp(log π(a_{n})) = {here}"
-        case "ratio":
-            return f"ρ_{n} = exp(log π_new(a_{n}) − log π_old(a_{n})) = {here}"
-    return ""
+    column = reading.rows[kind][row]
+    last = t + 1 == len(column)
+    following = 0.0 if last else column[t + 1]
+    decay = reading.settings.get("gamma", 1.0) * (1.0 if reading.how == "reward_to_go" else reading.lam)
+    parts = {
+        "n": t + base, "m": t + base + 1, "here": show(column[t]), "next": bracketed(following),
+        "decay": show(decay), "own": show(column[t] - decay * following), "gamma": show(reading.gamma),
+        "beta": show(reading.settings.get("beta", 0.0)), "name": "δ" if kind == "deltas" else "A",
+    }  # fmt: skip
+    how = reading.how
+    if how == "gae":
+        next_value = reading.after[row] if last else reading.rows["values"][row][t + 1]
+        names = {"r": "rewards", "delta": "deltas", "a": "advantages"}
+        parts |= {name: show(reading.rows[one][row][t]) for name, one in names.items()}
+        parts |= {"v": bracketed(reading.rows["values"][row][t]), "next_v": bracketed(next_value)}
+        if kind == "deltas" or (kind == "advantages" and last):
+            how = "last" if last and not next_value else "delta"
+        else:
+            how = kind.removesuffix("s")
+    elif how == "reward_to_go" and last:
+        how = "last_reward"
+    return _TEMPLATES[how].format(**parts) if how in _TEMPLATES else ""

@@ -7,95 +7,94 @@ from collections.abc import Iterator
 
 from mingce.explain.claims.chains import Chain, chains
 from mingce.explain.claims.expressions import Call, Listing, Number, symbols
-from mingce.explain.claims.facts import Constant, Equation, Fact, Row, Scalar, Setting, Share, Where
+from mingce.explain.claims.quantities import Equation, Fact, Row, Scalar, Setting, Settings, Share, Where
 from mingce.explain.claims.reading import Statement
 
 _NUM = r"(\d+(?:\.\d+)?|\.\d+)"
-_GAMMA, _LAM, _BETA = (
-    r"(?:γ|gamma|discount(?: factor)?|折扣(?:因子|率)?)",
-    r"(?:λ|lambda|lam|gae_lambda)",
-    r"(?:β|beta|kl_coef)",
-)
+_GAMMA = r"(?:γ|gamma|discount(?: factor)?|折扣(?:因子|率)?)"
+_LAM = r"(?:λ|lambda|lam|gae_lambda)"
+_BETA = r"(?:β|beta|kl_coef)"
 _IS = r"\s{0,3}(?:取值?|设为|设成|为|是|等于|of|is|at|to|=)?\s{0,3}(?:=\s{0,2})?"
+_AND = r"\s{0,2}(?:and|和|与|、|,|，|/)\s{0,2}"
 _STATED = tuple(
     (name, re.compile(rf"(?<![A-Za-z_]){word}{_IS}{_NUM}(?![0-9]*[A-Za-z_])", re.I))
     for name, word in (("gamma", _GAMMA), ("lam", _LAM), ("beta", _BETA))
 )
 _BOTH = re.compile(
-    rf"\(?(?:{_GAMMA}\s{{0,2}}(?:and|和|与|、|,|，|/)\s{{0,2}}{_LAM})\)?\s{{0,2}}"
-    rf"(?:are|were|=|:|为|是|取|分别为|分别是|分别取)\s{{0,2}}\(?{_NUM}\s{{0,2}}(?:and|和|与|、|,|，|/)\s{{0,2}}{_NUM}",
+    rf"\(?{_GAMMA}{_AND}{_LAM}\)?\s{{0,2}}(?:are|were|=|:|为|是|取|分别为|分别是|分别取)\s{{0,2}}\(?{_NUM}{_AND}{_NUM}",
     re.I,
 )
 _SETTING_WORD = re.compile(r"[γλβ折]|gamma|lam|beta|discount|kl_coef", re.I)
 _EVERY_KL = re.compile(
-    rf"(?:每|各|均|every|each|all|per)[^\n\[\]]{{0,24}}KL[^\n\[\]0-9=]{{0,16}}(?:约为|为|是|≈|=|is|of)\s{{0,2}}(?:about\s|约\s{{0,2}})?{_NUM}",
+    r"(?:每|各|均|every|each|all|per)[^\n\[\]]{0,24}KL[^\n\[\]0-9=]{0,16}(?:约为|为|是|≈|=|is|of)"
+    rf"\s{{0,2}}(?:about\s|约\s{{0,2}})?{_NUM}",
     re.I,
 )
 _SLOT = re.compile(
-    r"^\W{0,6}(?:(?:在|at|for|step|第)\s{0,2})?(?:t\s{0,2}=\s{0,2}(\d{1,4})|第\s{0,2}(\d{1,4})\s{0,2}(?:步|个)|step\s(\d{1,4})|token\s(\d{1,4}))",
+    r"^\W{0,6}(?:(?:在|at|for|step|第)\s{0,2})?"
+    r"(?:t\s{0,2}=\s{0,2}(\d{1,4})|第\s{0,2}(\d{1,4})\s{0,2}(?:步|个)|step\s(\d{1,4})|token\s(\d{1,4}))",
     re.I,
 )
 _ALLOTTED = re.compile(
-    r"(?:第\s{0,2}(\d{1,4})\s{0,2}个\s{0,2}(?:token|词)|token\s{0,2}(\d{1,4}))[^0-9+\-=\n:]{0,24}[:=为是]\s{0,3}([+-]?\d{0,3}\.\d+)",
+    r"(?:第\s{0,2}(\d{1,4})\s{0,2}个\s{0,2}(?:token|词)|token\s{0,2}(\d{1,4}))"
+    r"[^0-9+\-=\n:]{0,24}[:=为是]\s{0,3}([+-]?\d{0,3}\.\d+)",
     re.I,
 )
-_CREDIT_WORDS = re.compile(r"信用|优势|advantage|credit|GAE", re.I)
+_CREDIT = re.compile(r"信用|优势|advantage|credit|GAE", re.I)
 _OTHER_SHARING = re.compile(r"其他|另一|平均|只给|注意力|均分|uniform|other|even|last few|attention", re.I)
 _SHARE = re.compile(
     r"(\d{1,3}(?:\.\d+)?)\s?%\s{0,2}(?:的|of)\s{0,2}(?:the\s)?(?:最后|最终|末尾|last|final)(?:的)?\s{0,2}(?:奖励|reward)"
     r"|(?:最后|最终|末尾)(?:的)?奖励的?\s{0,2}(\d{1,3}(?:\.\d+)?)\s?%"
 )
 _STATISTIC = re.compile(
-    rf"(均值|平均值|mean|标准差|std|standard deviation)\s{{0,2}}(?:=|≈|:|为|约为|约|is|of"
-    rf"|about)\s{{0,2}}(-?{_NUM[1:-1]})",
+    r"(均值|平均值|mean|标准差|std|standard deviation)\s{0,2}(?:=|≈|:|为|约为|约|is|of|about)"
+    rf"\s{{0,2}}(-?{_NUM[1:-1]})",
     re.I,
 )
 
 
 def stated_settings(text: str, where: Where) -> Iterator[Setting]:
-    if not _SETTING_WORD.search(text):
-        return
-    for match in _BOTH.finditer(text):
-        yield Setting("gamma", float(match[1]), where)
-        yield Setting("lam", float(match[2]), where)
-    for name, pattern in _STATED:
-        for match in pattern.finditer(text):
-            yield Setting(name, float(match[1]), where)
+    """γ, λ, β and a KL of every token, as words state them."""
+    if _SETTING_WORD.search(text):
+        for match in _BOTH.finditer(text):
+            yield from (Setting("gamma", float(match[1]), where), Setting("lam", float(match[2]), where))
+        for name, pattern in _STATED:
+            yield from (Setting(name, float(match[1]), where) for match in pattern.finditer(text))
+    if every := _EVERY_KL.search(text):
+        yield Setting("kl", float(every[1]), where)
 
 
-def label_settings(text: str) -> tuple[tuple[str, float], ...]:
-    found = []
-    for name, pattern in _STATED[:2]:
-        if match := pattern.search(text):
-            found.append((name, float(match[1])))
-    return tuple(found)
+def label_settings(text: str) -> Settings:
+    """γ and λ in the label of a list."""
+    return tuple((name, float(match[1])) for name, pattern in _STATED[:2] if (match := pattern.search(text)))
 
 
 def slot_of(text: str) -> int | None:
+    """The token that a line is about, as in `t = 2: …`."""
     match = _SLOT.match(text)
     return int(next(group for group in match.groups() if group)) if match else None
 
 
 def prose_facts(statement: Statement, where: Where, last_list: Row | None) -> Iterator[Fact]:
+    """Credit allotted to a token, shares of the last reward, a mean or deviation said of the list before it."""
     text = statement.text
-    if match := _EVERY_KL.search(text):
-        yield Constant("kl", Number(float(match[1]), len(match[1].partition(".")[2])), where)
-    slots = [s for s in (slot_of(text),) if s is not None]
+    slot = slot_of(text)
     for match in _ALLOTTED.finditer(text):
-        index = int(match[1] or match[2])
-        slots = [index]
+        slot = int(match[1] or match[2])
         near = f"{text} {statement.heading}"
-        if _CREDIT_WORDS.search(near) and not _OTHER_SHARING.search(near):
-            number = Number(float(match[3]), len(match[3].partition(".")[2]))
-            yield Scalar("advantages", index, number, where)
+        if _CREDIT.search(near) and not _OTHER_SHARING.search(near):
+            yield Scalar("advantages", slot, _number(match[3]), where)
     for chain in chains(text) if "%" in text else ():
-        slots += [s.index for side in chain.sides[:1] for s in symbols(side) if s.index is not None]
-    if slots and (share := _SHARE.search(text)):
-        percent = share[1] or share[2]
-        yield Share(slots[-1], Number(float(percent) / 100, len(percent.partition(".")[2]) + 2), where)
-    if last_list is not None:
-        for match in _STATISTIC.finditer(text):
-            name = "mean" if match[1].lower() in ("均值", "平均值", "mean") else "std"
-            number = Number(float(match[2]), len(match[2].partition(".")[2]))
-            listing = Listing(tuple(n for n in last_list if n is not None))
-            yield Equation(Chain((Call(name, (listing,)), number), (0, 0), "", 0, "≈" in match[0]), where, name)
+        slot = next((symbol.index for symbol in symbols(chain.sides[0]) if symbol.index is not None), slot)
+    if slot is not None and (share := _SHARE.search(text)):
+        percent = _number(share[1] or share[2])
+        yield Share(slot, Number(percent.value / 100, percent.decimals + 2), where)
+    for match in _STATISTIC.finditer(text) if last_list is not None else ():
+        name = "mean" if match[1].lower() in ("均值", "平均值", "mean") else "std"
+        listing = Listing(tuple(number for number in last_list or () if number is not None))
+        sides = (Call(name, (listing,)), _number(match[2]))
+        yield Equation(Chain(sides, (0, 0), "", 0, "≈" in match[0]), where, name)
+
+
+def _number(text: str) -> Number:
+    return Number(float(text), len(text.partition(".")[2]))

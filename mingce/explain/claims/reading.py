@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from mingce.explain.claims.plain import plain
+from mingce.explain.claims.quantities import Where
 from mingce.explain.dialogue import is_dialogue, parse_turns
 
 LONGEST_LINE = 20_000
@@ -48,6 +49,12 @@ class Passage:
     question: int
     by_user: bool | None
     statements: tuple[Statement, ...]
+
+    def where(self, statement: Statement, offset: int = 0, doubtful: bool = False, supposed: bool = False) -> Where:
+        """The place of a character of a statement."""
+        quote = statement.raw_line_at(offset).strip()
+        line = statement.line_at(offset)
+        return Where(self.question, self.by_user, statement.section, line, quote, statement.heading, doubtful, supposed)
 
 
 def passages(text: str, path: Path | None = None) -> list[Passage]:

@@ -2,17 +2,31 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
-from mingce.explain.claims.digits import seems_rounded
 from mingce.explain.claims.expressions import Binary, Call, Listing, Negative, Node, Number, evaluate
-from mingce.explain.claims.facts import Row, Series
+from mingce.explain.claims.quantities import Row, Series
 from mingce.explain.claims.truth import COMMON_GAMMAS, COMMON_LAMS, Rows
 
 FLOAT_NOISE = 1e-9
 LEAST_DECIMALS = 2
+ROUNDED_DIGITS = 3
+"""From so many decimals and significant digits on a number is taken to be rounded: 0.3 is exact, 0.6211 is not."""
 EXACT = frozenset({*COMMON_GAMMAS, *COMMON_LAMS, 0.1, 0.2, 0.01})
 """Factors that stand in a formula as settings, not as something rounded."""
+
+
+def seems_rounded(number: Number) -> bool:
+    """True if a number has so many digits that more may have been cut off."""
+    if number.decimals < ROUNDED_DIGITS or not number.value:
+        return False
+    return len(f"{abs(number.value):.{number.decimals}f}".replace(".", "").lstrip("0")) >= ROUNDED_DIGITS
+
+
+def unit_of_rounded(numbers: Iterable[Number | None]) -> float:
+    """One unit of the last digit of a list that seems to be rounded, else 0."""
+    decimals = max((number.decimals for number in numbers if number and seems_rounded(number)), default=0)
+    return float(10.0**-decimals) if decimals else 0.0
 
 
 def unit_of(number: Number, decimals: int = LEAST_DECIMALS) -> float:
@@ -20,42 +34,24 @@ def unit_of(number: Number, decimals: int = LEAST_DECIMALS) -> float:
     return number.unit if number.decimals > 0 else float(10.0 ** -max(decimals, LEAST_DECIMALS))
 
 
+def near(number: Number, truth: float, units: float, decimals: int = LEAST_DECIMALS, off: float = 0.0) -> bool:
+    """True if they are at most so many units of the last digit apart, and what the truth itself may be `off`."""
+    allowed = unit_of(number, decimals) * units + off + FLOAT_NOISE * max(1.0, abs(truth))
+    return abs(number.value - truth) <= allowed
+
+
 def agrees(number: Number, truth: float, decimals: int = LEAST_DECIMALS) -> bool:
     """True if the truth, rounded to the digits shown, is the number."""
-    return abs(number.value - truth) <= unit_of(number, decimals) * 0.5 + FLOAT_NOISE * max(1.0, abs(truth))
+    return near(number, truth, 0.5, decimals)
 
 
 def fits(number: Number, truth: float, off: float, most_units: float, decimals: int = LEAST_DECIMALS) -> bool:
-    """True if they agree when the truth may be `off` by so much because what it is made of is shown rounded.
-
-    That counts for so many units of the last digit at most.
-    """
-    unit = unit_of(number, decimals)
-    return abs(number.value - truth) <= unit / 2 + min(off, most_units * unit) + FLOAT_NOISE * max(1.0, abs(truth))
-
-
-def near(number: Number, truth: float, units: float, decimals: int = LEAST_DECIMALS) -> bool:
-    """True if they are at most so many units of the last digit apart."""
-    return abs(number.value - truth) <= unit_of(number, decimals) * units + FLOAT_NOISE * max(1.0, abs(truth))
+    """True if they agree when the truth is `off` because its inputs are rounded; so many units are granted at most."""
+    return near(number, truth, 0.5, decimals, min(off, most_units * unit_of(number, decimals)))
 
 
 def most_decimals(rows: Sequence[Row]) -> int:
     return max((number.decimals for row in rows for number in row if number is not None), default=0)
-
-
-def aligned(series: Series, rows: Rows) -> Iterator[tuple[int, int, Number, float]]:
-    """(row, token, number shown, truth) of every number of a series; nothing if the shapes differ."""
-    if series.gap is not None:
-        items, whole = series.rows[0], rows[0]
-        for place, number in enumerate(items):
-            token = place if place < series.gap else len(whole) - len(items) + place
-            if number is not None:
-                yield 0, token, number, whole[token]
-        return
-    for b, (row, should) in enumerate(zip(series.rows, rows, strict=True)):
-        for t, (number, truth) in enumerate(zip(row, should, strict=True)):
-            if number is not None:
-                yield b, t, number, truth
 
 
 def same_shape(series: Series, rows: Rows) -> bool:
@@ -63,6 +59,16 @@ def same_shape(series: Series, rows: Rows) -> bool:
     if series.gap is not None:
         return len(rows) == 1 and len(rows[0]) > len(series.rows[0])
     return [len(row) for row in series.rows] == [len(row) for row in rows]
+
+
+def aligned(series: Series, rows: Rows) -> Iterator[tuple[int, int, Number, float]]:
+    """(row, token, number shown, truth) of every number of a series that has the shape of `rows`."""
+    for b, (row, truths) in enumerate(zip(series.rows, rows, strict=True)):
+        skipped = len(truths) - len(row)  # the tokens that dots stand for
+        for place, number in enumerate(row):
+            t = place if series.gap is None or place < series.gap else place + skipped
+            if number is not None:
+                yield b, t, number, truths[t]
 
 
 def slack(node: Node, every: bool = False) -> float:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import pairwise
 
-from mingce.explain.claims import wording
 from mingce.explain.claims.chains import Chain
 from mingce.explain.claims.expressions import (
     Binary,
@@ -20,30 +19,25 @@ from mingce.explain.claims.expressions import (
     symbols,
     terms,
 )
+from mingce.explain.claims.formulas import show
 from mingce.explain.claims.rounding import LEAST_DECIMALS, slack
-from mingce.explain.claims.verdicts import Pair
+from mingce.explain.claims.verdicts import Pair, note
 
 
 def step_faults(chain: Chain | None, result_is_right: bool = False) -> Iterator[Pair]:
     """Neighbouring sides that are numbers and not equal. A right result may come from digits that are not shown."""
-    if chain is None:
-        return
-    sides = [side for side in chain.sides if not isinstance(side, Listing)]
+    sides = [side for side in chain.sides if not isinstance(side, Listing)] if chain else []
     for left, right in pairwise(sides):
-        value, number = evaluate(left), shown(right)
-        if value is None:
+        value, other, number = evaluate(left), evaluate(right), shown(right)
+        if chain is None or value is None or other is None:
             continue
         if number is None:
-            other = evaluate(right)
-            if other is not None and abs(value - other) > slack(left, True) + slack(right, True) + 1e-6 * max(
-                1.0, abs(value)
-            ):
-                yield wording.step_words(written(left), value, other)
-            continue
-        unit = number.unit if number.decimals > 0 or chain.approximate else 10.0**-LEAST_DECIMALS
-        gap, allowed = abs(value - number.value), unit / 2 + slack(left, every=result_is_right)
-        if gap > allowed + 1e-9 * max(1.0, abs(value)):
-            yield wording.step_words(written(left), value, number.value)
+            allowed = slack(left, True) + slack(right, True) + 1e-6 * max(1.0, abs(value))
+        else:
+            unit = number.unit if number.decimals > 0 or chain.approximate else 10.0**-LEAST_DECIMALS
+            allowed = unit / 2 + slack(left, every=result_is_right) + 1e-9 * max(1.0, abs(value))
+        if abs(value - other) > allowed:
+            yield note("check_log.wrong_step", left=written(left), value=show(value), shown=show(other))
 
 
 def last_sum(chain: Chain | None) -> float | None:
@@ -65,19 +59,10 @@ def put_in(chain: Chain | None) -> Iterator[tuple[Node, Number]]:
         if len(ours) != len(theirs):
             continue
         for (sign, term), (other_sign, other) in zip(ours, theirs, strict=True):
-            while (
-                isinstance(term, Binary)
-                and term.operator == "*"
-                and isinstance(other, Binary)
-                and other.operator == "*"
-            ):
+            while isinstance(term, Binary) and isinstance(other, Binary) and term.operator == other.operator == "*":
                 term, other = term.right, other.right
             if (number := shown(other)) is not None and symbols(term):
                 yield term, Number(sign * other_sign * number.value, number.decimals)
-
-
-def _name(symbol: Symbol) -> str:
-    return symbol.name if symbol.index is None else f"{symbol.name}_{symbol.index}"
 
 
 def written(node: Node) -> str:
@@ -85,18 +70,16 @@ def written(node: Node) -> str:
     match node:
         case Number(value, decimals):
             return f"{value:.{max(decimals, 0)}f}"
-        case Symbol():
-            return _name(node)
+        case Symbol(name=name, index=index):
+            return name if index is None else f"{name}_{index}"
         case Negative(of):
             return f"−{_factor(of)}"
         case Binary("+", left, right):
             return f"{written(left)} + {_factor(right)}"
         case Binary("-", left, right):
             return f"{written(left)} − {_factor(right)}"
-        case Binary("*", left, right):
-            return f"{_factor(left)}·{_factor(right)}"
         case Binary(operator, left, right):
-            return f"{_factor(left)}{operator}{_factor(right)}"
+            return f"{_factor(left)}{operator.replace('*', '·')}{_factor(right)}"
         case Call(name, arguments):
             return f"{name}({', '.join(written(argument) for argument in arguments)})"
         case Listing(items):

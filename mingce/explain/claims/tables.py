@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mingce.explain.claims.chains import Chain, chains
 from mingce.explain.claims.expressions import Listing, Node, Number, evaluate, literals, shown
-from mingce.explain.claims.names import is_monte_carlo, label_kind
+from mingce.explain.claims.names import label_kind
 from mingce.explain.claims.reading import Statement
 from mingce.explain.claims.tokens import read_number
 
@@ -18,6 +18,7 @@ _TIME = re.compile(
     re.I,
 )
 _PLAIN_NUMBER = re.compile(r"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d{1,3})?%?", re.I)
+_FORMULA = re.compile(r"[Σ^*+]|\s-\s")
 _LEAST_ROWS = 2
 
 
@@ -28,7 +29,6 @@ class TableColumn:
     kind: str
     numbers: tuple[Number | None, ...]
     label: str
-    monte_carlo: bool
     statements: tuple[Statement, ...]
     chains: tuple[Chain | None, ...]
 
@@ -123,14 +123,20 @@ def _columns(header: Sequence[str], body: Sequence[tuple[Statement, list[str]]])
     if len(rows) >= _LEAST_ROWS:
         order = _order(header, [row for _, row in rows])
         for place, name in enumerate(header):
-            kind = None if _TIME.match(name) else label_kind(name.partition("=")[0], first=True)
+            kind = None if _TIME.match(name) else _kind(name)
             read = [_cell(row[place]) for _, row in rows]
             if kind and sum(number is not None for number, _ in read) >= max(_LEAST_ROWS, len(rows) // 2):
                 numbers = tuple(None if i is None else read[i][0] for i in order)
                 worked = tuple(None if i is None else read[i][1] for i in order)
                 told = tuple(rows[0 if i is None else i][0] for i in order)
-                found.append(TableColumn(kind, numbers, name, is_monte_carlo(name), told, worked))
+                found.append(TableColumn(kind, numbers, name, told, worked))
     return tuple(found) if found else tuple(_lying(rows))
+
+
+def _kind(heading: str) -> str | None:
+    """What a heading names; a formula such as (γλ)^l·δ is none of our columns."""
+    name = heading.partition("=")[0]
+    return None if _FORMULA.search(name) else label_kind(name, first=True)
 
 
 def _order(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int | None]:
@@ -153,7 +159,7 @@ def _lying(rows: Sequence[tuple[Statement, Sequence[str]]]) -> list[TableColumn]
     """Quantities that lie in rows: a name and then its numbers."""
     found = []
     for statement, row in rows:
-        kind = label_kind(row[0].partition("=")[0], first=True)
+        kind = _kind(row[0])
         read = [_cell(cell) for cell in row[1:]]
         if (
             kind
@@ -161,7 +167,7 @@ def _lying(rows: Sequence[tuple[Statement, Sequence[str]]]) -> list[TableColumn]
             and sum(number is not None for number, _ in read) >= max(2, len(read) // 2)
         ):
             numbers, worked = tuple(n for n, _ in read), tuple(c for _, c in read)
-            found.append(TableColumn(kind, numbers, row[0], is_monte_carlo(row[0]), (statement,) * len(read), worked))
+            found.append(TableColumn(kind, numbers, row[0], (statement,) * len(read), worked))
     return found
 
 

@@ -6,7 +6,6 @@ Rows are tuples, so that what was worked out once is remembered.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 from functools import lru_cache
 
 from mingce.algorithms import reference
@@ -25,11 +24,15 @@ def _mask(rows: Rows) -> list[list[int]]:
     return [[1] * len(row) for row in rows]
 
 
+def _rows(matrix: list[list[float]]) -> Rows:
+    return tuple(tuple(row) for row in matrix)
+
+
 @lru_cache(maxsize=65536)
 def credit(rewards: Rows, values: Rows, gamma: float, lam: float, after: tuple[float, ...]) -> dict[str, Rows]:
     """Deltas, advantages and returns by GAE; `after` is the value behind each row's last token."""
-    found = reference.gae(rewards, values, _mask(rewards), gamma, lam, after)
-    return {"deltas": _rows(found.deltas), "advantages": _rows(found.advantages), "returns": _rows(found.returns)}
+    gae = reference.gae(rewards, values, _mask(rewards), gamma, lam, after)
+    return {"deltas": _rows(gae.deltas), "advantages": _rows(gae.advantages), "returns": _rows(gae.returns)}
 
 
 @lru_cache(maxsize=4096)
@@ -38,11 +41,8 @@ def credit_slack(
 ) -> dict[str, Rows]:
     """How far deltas, advantages and returns may be off when rewards and values are shown rounded to these units."""
     half_r, half_v = reward_unit / 2, value_unit / 2
-    zeros = tuple((0.0,) * n for n in shape)
-    ahead = credit(
-        tuple((half_r + gamma * (1 - lam) * half_v,) * n for n in shape), zeros, gamma, lam, (0.0,) * len(shape)
-    )
-    returns = ahead["advantages"]
+    step = half_r + gamma * (1 - lam) * half_v
+    returns = discounted(tuple((step,) * n for n in shape), gamma * lam)
     return {
         "deltas": tuple((half_r + (1 + gamma) * half_v,) * n for n in shape),
         "advantages": tuple(tuple(x + half_v for x in row) for row in returns),
@@ -51,16 +51,9 @@ def credit_slack(
 
 
 @lru_cache(maxsize=4096)
-def monte_carlo_returns(rewards: Rows, gamma: float) -> Rows:
-    """G of each token, from rewards alone."""
-    nothing = [[0.0] * len(row) for row in rewards]
-    return _rows(reference.monte_carlo(rewards, nothing, _mask(rewards), gamma).returns)
-
-
-@lru_cache(maxsize=4096)
-def advantages_from_deltas(deltas: Rows, decay: float) -> Rows:
-    """A_t = δ_t + γλ·A_{t+1} where only the δ are given; `decay` is γλ."""
-    return tuple(tuple(reference.discounted_sum(row, decay)) for row in deltas)
+def discounted(rows: Rows, decay: float) -> Rows:
+    """x_t + decay·x_{t+1} + decay²·x_{t+2} + … for every token: returns of rewards, advantages of TD errors."""
+    return tuple(tuple(reference.discounted_sum(row, decay)) for row in rows)
 
 
 def rewards(scores: Rows, kl: Rows, beta: float) -> Rows:
@@ -81,12 +74,9 @@ def probabilities(log_probs: Rows) -> Rows:
     return tuple(tuple(math.exp(min(x, 700.0)) for x in row) for row in log_probs)
 
 
-def ratios(old: Rows, new: Rows) -> Rows:
-    """π_new/π_old."""
-    return tuple(
-        tuple(reference.policy_term(a, b, 0.0).ratio for a, b in zip(one, other, strict=True))
-        for one, other in zip(old, new, strict=True)
-    )
+def plus(one: Rows, other: Rows, sign: int = 1) -> Rows:
+    """Two columns added, or with sign −1 the second taken from the first."""
+    return tuple(tuple(a + sign * b for a, b in zip(x, y, strict=True)) for x, y in zip(one, other, strict=True))
 
 
 def mean(rows: Rows) -> float:
@@ -98,29 +88,6 @@ def deviation(rows: Rows, unbiased: bool) -> float:
     return math.sqrt(reference.masked_var(rows, _mask(rows), unbiased))
 
 
-def whitened(rows: Rows, unbiased: bool) -> Rows | None:
-    """(A − μ)/σ over all tokens; None if they are all equal."""
-    bessel, wanted = deviation(rows, True), deviation(rows, unbiased)
-    if not wanted:
-        return None
-    standard = reference.masked_whiten(rows, _mask(rows))
-    exact = math.sqrt(bessel**2 + 1e-8)  # the twin adds 1e-8 to the variance; a dialogue's numbers do without
-    return tuple(tuple(x * exact / wanted for x in row) for row in standard)
-
-
-def whitened_with(rows: Rows, mu: float, sigma: float) -> Rows:
-    """(A − μ)/σ with a μ and σ as a text shows them."""
-    shift, scale = mean(rows) - mu, sigma
-    exact = whitened(rows, False)
-    assert exact is not None
-    spread = deviation(rows, False)
-    return tuple(tuple((x * spread + shift) / scale for x in row) for row in exact)
-
-
-def plus(one: Rows, other: Rows, sign: int = 1) -> Rows:
-    """Two columns added, or with sign −1 the second taken from the first."""
-    return tuple(tuple(a + sign * b for a, b in zip(x, y, strict=True)) for x, y in zip(one, other, strict=True))
-
-
-def _rows(matrix: Sequence[Sequence[float]]) -> Rows:
-    return tuple(tuple(row) for row in matrix)
+def standardised(rows: Rows, mu: float, sigma: float) -> Rows:
+    """(A − μ)/σ."""
+    return tuple(tuple((x - mu) / sigma for x in row) for row in rows)

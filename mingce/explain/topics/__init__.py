@@ -1,10 +1,11 @@
-"""All topics of the tutor. A file a theme."""
+"""All topics of the tutor, a file per theme. A new topic is a Markdown file per language and one function here."""
 
 from __future__ import annotations
 
-from mingce.explain.topic import Topic
-from mingce.explain.topics import baselines, bootstrap, credit, critic, policy, states
+from mingce.explain.topic import TOPICS
 
-TOPICS: dict[str, Topic] = {
-    topic.id: topic for theme in (critic, bootstrap, states, credit, baselines, policy) for topic in theme.TOPICS
-}  # fmt: skip
+from mingce.explain.topics import critic, bootstrap, states, credit, baselines  # isort: skip
+from mingce.explain.topics import overview, surrogate, kl, averages, tutor  # isort: skip
+
+__all__ = ["TOPICS", "averages", "baselines", "bootstrap", "credit", "critic", "kl", "overview", "states", "surrogate",
+           "tutor"]  # fmt: skip

@@ -6,13 +6,14 @@ import math
 
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
 
 _MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
 
 
-def _undecided(rollout: Rollout, t: int) -> Values:
+@topic
+def entropy(rollout: Rollout, t: int) -> Values:
     old = rollout["columns"]["old_log_probs"]
     surprisal = each(rollout, lambda s: -old[s])
     prob = min(math.exp(old[t]), 1.0)
@@ -35,7 +36,8 @@ def _two_rows(rollout: Rollout) -> tuple[list[list[float]], list[list[int]]]:
     return [whole, whole], masks
 
 
-def _averages(rollout: Rollout, t: int) -> Values:
+@topic
+def loss_aggregation(rollout: Rollout, t: int) -> Values:
     losses, masks = _two_rows(rollout)
     slots = chosen_slots(rollout)
     return {
@@ -50,29 +52,8 @@ def _averages(rollout: Rollout, t: int) -> Values:
     }
 
 
+@loss_aggregation.with_grid
 def _average_grid(rollout: Rollout, t: int) -> Grid:
     losses, masks = _two_rows(rollout)
     rows = tuple((mode, reference.agg_loss(losses, masks, mode)) for mode in _MODES)
     return Grid(("mode", "loss"), rows)
-
-
-_ENTROPY = Topic(
-    "entropy",
-    needs=("old_log_probs",),
-    formula="H_t = −Σ_a π(a|s_t)·log π(a|s_t)",
-    numbers=_undecided,
-    code=("mingce.algorithms.losses.entropy_from_logits", "mingce.algorithms.losses.compute_entropy_loss"),
-    related=("kl_where", "ppo_clip"),
-)
-
-_AGGREGATION = Topic(
-    "loss_aggregation",
-    needs=("old_log_probs", "advantages"),
-    formula="token-mean: Σ_i Σ_t ℓ_{i,t} / Σ_i n_i;   seq-mean-token-mean: (1/B)·Σ_i (1/n_i)·Σ_t ℓ_{i,t}",
-    numbers=_averages,
-    grid=_average_grid,
-    code=("mingce.algorithms.losses.agg_loss", "mingce.algorithms.losses.batch_totals"),
-    related=("ppo_clip", "group_baseline", "masks_eos"),
-)
-
-TOPICS: tuple[Topic, ...] = (_ENTROPY, _AGGREGATION)

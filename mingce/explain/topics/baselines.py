@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
 from mingce.explain.example import EPSILON, Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.sides import credit_numbers, place_of, sides
 
@@ -39,7 +39,8 @@ def _whitening(rollout: Rollout) -> _Whitening:
     return _Whitening(slots, raw, white, plain(mean), variance, spread, int(batch["count"]))
 
 
-def _whitened(rollout: Rollout, t: int) -> Values:
+@topic
+def whitening(rollout: Rollout, t: int) -> Values:
     found = _whitening(rollout)
     k = found.slots.index(t) if t in found.slots else 0
     numbers: Values = {
@@ -60,7 +61,8 @@ def _whitened(rollout: Rollout, t: int) -> Values:
     return numbers | {"white_equation": equation("({raw} − {mean})/{std} = {whitened}", numbers)}
 
 
-def _targets(rollout: Rollout, t: int) -> Values:
+@topic
+def returns_raw(rollout: Rollout, t: int) -> Values:
     """The critic's targets from raw and, wrongly, from whitened advantages."""
     found = _whitening(rollout)
     values = [float(rollout["columns"]["values"][slot]) for slot in found.slots]
@@ -69,7 +71,7 @@ def _targets(rollout: Rollout, t: int) -> Values:
     k = found.slots.index(t) if t in found.slots else 0
     here = {"value": values[k], "return": right[k], "raw": found.raw[k]}
     return (
-        _whitened(rollout, t)
+        whitening.numbers(rollout, t)
         | here
         | {
             "identity": equation("{return} − {value} = {raw}", here),
@@ -110,7 +112,8 @@ def _group(rollout: Rollout) -> _Group:
     return _Group([own, [total], [0.0], [0.0]], [mask, [1], [1], [1]], 0, 3)
 
 
-def _compared(rollout: Rollout, t: int) -> Values:
+@topic
+def group_baseline(rollout: Rollout, t: int) -> Values:
     found = _group(rollout)
     slots = reference.chosen(rollout["columns"]["response_mask"])
     group = [0] * len(found.rewards)
@@ -144,9 +147,10 @@ def _compared(rollout: Rollout, t: int) -> Values:
     }
 
 
+@group_baseline.with_grid
 def _compared_grid(rollout: Rollout, t: int) -> Grid:
     """The group's estimators, and GAE where there is a critic, on the first token, on t and on the last."""
-    numbers = _compared(rollout, t)
+    numbers = group_baseline.numbers(rollout, t)
     slots = reference.chosen(rollout["columns"]["response_mask"])
     places = list(dict.fromkeys((slots[0], numbers["t"], slots[-1])))
     rows: list[tuple[Any, ...]] = [
@@ -178,7 +182,8 @@ def _paid(rollout: Rollout) -> _Paid:
     return _Paid(sparse, dense, *([plain(x) for x in row] for row in returns))
 
 
-def _paid_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def reward_sparse_dense(rollout: Rollout, t: int) -> Values:
     side, paid = sides(rollout), _paid(rollout)
     return credit_numbers(rollout, t) | {
         "total": plain(math.fsum(side.rewards)),
@@ -199,6 +204,7 @@ def _paid_numbers(rollout: Rollout, t: int) -> Values:
     }
 
 
+@reward_sparse_dense.with_grid
 def _paid_grid(rollout: Rollout, t: int) -> Grid:
     side, paid = sides(rollout), _paid(rollout)
 
@@ -207,61 +213,3 @@ def _paid_grid(rollout: Rollout, t: int) -> Grid:
 
     headings = "t", "token", "r_example", "r_sparse", "r_dense", "G_sparse", "G_dense"
     return Grid(headings, tuple(rows_of(len(side.slots), row)))
-
-
-TOPICS: tuple[Topic, ...] = (
-    Topic(
-        "whitening",
-        needs=("advantages", "whitened_advantages"),
-        formula="Â_t = (A_t − μ)/√(σ² + ε)",
-        numbers=_whitened,
-        each="Â_{t} = ({raw} − {mean})/{std} = {whitened}",
-        table=("advantages", "whitened_advantages"),
-        code=(
-            "mingce.algorithms.masking.masked_whiten",
-            "mingce.algorithms.masking.masked_moments",
-            "mingce.credit.assign_credit",
-        ),
-        related=("returns_raw", "group_baseline", "ppo_clip", "loss_aggregation"),
-    ),
-    Topic(
-        "returns_raw",
-        needs=("values", "advantages", "whitened_advantages"),
-        formula="R_t = A_t + V(s_t)",
-        numbers=_targets,
-        each="R_{t} = A + V = {raw} + {value} = {return};  Â + V = {whitened} + {value} = {wrong_return}",
-        table=("values", "advantages", "returns", "whitened_advantages"),
-        code=(
-            "mingce.credit.assign_credit",
-            "mingce.algorithms.advantage.gae",
-            "mingce.algorithms.masking.masked_whiten",
-        ),
-        related=("whitening", "critic_fits_return", "returns_values_index", "value_clipping"),
-    ),
-    Topic(
-        "group_baseline",
-        needs=("rewards",),
-        formula="GRPO: (G − mean)/(std + ε);  Dr. GRPO: G − mean;  RLOO: G − mean_(j≠i) G_j;  PPO: Σ_l (γλ)^l·δ_(t+l)",
-        numbers=_compared,
-        grid=_compared_grid,
-        code=(
-            "mingce.algorithms.advantage.grpo",
-            "mingce.algorithms.advantage.dr_grpo",
-            "mingce.algorithms.advantage.rloo",
-            "mingce.algorithms.advantage._groups",
-        ),
-        related=("whitening", "credit_allocations", "mc_vs_gae", "loss_aggregation"),
-    ),
-    Topic(
-        "reward_sparse_dense",
-        formula="r'_t = r_t + γ·Φ(s_(t+1)) − Φ(s_t)  ⇒  G'_t = G_t − Φ(s_t)",
-        numbers=_paid_numbers,
-        grid=_paid_grid,
-        code=(
-            "mingce.algorithms.kl.kl_rewards",
-            "mingce.algorithms.advantage.td_errors",
-            "mingce.algorithms.advantage.gae",
-        ),
-        related=("values_shape", "credit_allocations", "kl_where", "a_not_delta"),
-    ),
-)

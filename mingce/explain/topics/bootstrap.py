@@ -7,10 +7,10 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
-from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values, listed
+from mingce.explain.topic import SILENT, Grid, Phrase, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.critic import target_parts, weights_in_advantage
-from mingce.explain.topics.states import Walk, step, walk
+from mingce.explain.topics.steps import Walk, step, walk
 
 _STEPS_SHOWN = 6
 
@@ -31,7 +31,8 @@ def _mixture_weights(lam: float, count: int) -> list[float]:
     return [(1 - lam) * lam**n for n in range(count - 1)] + [lam ** (count - 1)]
 
 
-def _bootstrap_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def bootstrap(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     targets = _n_step_targets(w, k)
@@ -50,6 +51,7 @@ def _bootstrap_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@bootstrap.with_grid
 def _bootstrap_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     k = w.place(t)
@@ -65,17 +67,6 @@ def _bootstrap_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(headings, (*rows, ("Σ", "", "", plain(w.credit().returns[0][k]), plain(math.fsum(weights)))))
 
 
-_BOOTSTRAP = Topic(
-    "bootstrap",
-    formula="G^{(n)}_t = r_t + … + γ^{n−1}·r_{t+n−1} + γ^n·V(s_{t+n})",
-    numbers=_bootstrap_numbers,
-    table=("rewards", "values", "returns"),
-    grid=_bootstrap_grid,
-    code=("mingce.algorithms.advantage.td0", "mingce.algorithms.advantage.n_step", "mingce.algorithms.advantage.gae"),
-    related=("bootstrap_delta", "critic_td_error", "gae_variance", "truncation"),
-)
-
-
 # ── bootstrap enters by δ ────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -86,7 +77,8 @@ def _nudged(w: Walk, k: int) -> reference.Credit:
     return w.credit(values=[*w.values[: k + 1], w.values[k + 1] + 1, *w.values[k + 2 :]])
 
 
-def _nudge_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def bootstrap_delta(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     before, after = w.credit(), _nudged(w, k)
@@ -116,6 +108,7 @@ def _nudge_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@bootstrap_delta.with_grid
 def _nudge_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     k = w.place(t)
@@ -127,20 +120,3 @@ def _nudge_grid(rollout: Rollout, t: int) -> Grid:
         return (token_of(rollout, w.slots[j]), delta, advantage, target)
 
     return Grid(("raised", "change_delta", "change_advantage", "change_return"), rows_of(len(w.slots), row))
-
-
-_BOOTSTRAP_DELTA = Topic(
-    "bootstrap_delta",
-    formula="∂A_t/∂V(s_{t+l}) = γ(1−λ)·(γλ)^{l−1}",
-    numbers=_nudge_numbers,
-    each=(
-        "δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta};   "
-        "A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}"
-    ),
-    table=("values", "deltas", "advantages", "returns"),
-    grid=_nudge_grid,
-    code=("mingce.algorithms.advantage.td_errors", "mingce.algorithms.advantage.gae"),
-    related=("bootstrap", "a_not_delta", "excess_sum", "truncation"),
-)
-
-TOPICS = (_BOOTSTRAP, _BOOTSTRAP_DELTA)

@@ -10,7 +10,7 @@ from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
 from mingce.explain import simulation
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import Grid, Values, listed, register, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.sides import Sides, credit_numbers, place_of, sides
 
@@ -20,7 +20,8 @@ _SURPRISE = "δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta}"
 _RECURSION = "A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}"
 
 
-def _both(rollout: Rollout, t: int) -> Values:
+@topic
+def mc_vs_gae(rollout: Rollout, t: int) -> Values:
     """The last three tokens worked out by Monte Carlo and by GAE."""
     side = sides(rollout)
     lines: dict[str, list[str]] = {"mc": [], "gae": []}
@@ -32,6 +33,7 @@ def _both(rollout: Rollout, t: int) -> Values:
     return credit_numbers(rollout, t) | found | {"shown_count": len(lines["mc"])}
 
 
+@mc_vs_gae.with_grid
 def _both_grid(rollout: Rollout, t: int) -> Grid:
     side = sides(rollout)
     columns = (
@@ -51,6 +53,11 @@ def _both_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(headings, tuple(rows_of(len(side.slots), row)))
 
 
+advantage_from_returns = register("advantage_from_returns", credit_numbers)
+a_not_delta = register("a_not_delta", credit_numbers)
+
+
+@a_not_delta.with_grid
 def _unrolled_grid(rollout: Rollout, t: int) -> Grid:
     """Token t's advantage term by term, undamped and damped."""
     side = sides(rollout)
@@ -66,7 +73,8 @@ def _unrolled_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(headings, (*rows_of(len(side.slots) - k, row), total))
 
 
-def _sums(rollout: Rollout, t: int) -> Values:
+@topic
+def excess_sum(rollout: Rollout, t: int) -> Values:
     """The whole response's excess against the sum of its TD errors and against the sum of its advantages."""
     side = sides(rollout)
     decay = side.gamma * side.lam
@@ -92,7 +100,8 @@ def _sums(rollout: Rollout, t: int) -> Values:
     )
 
 
-def _lambda_picture(rollout: Rollout, t: int) -> Values:
+@topic
+def gae_variance(rollout: Rollout, t: int) -> Values:
     """The simulation of the example's own world."""
     common = credit_numbers(rollout, t)
     found = simulation.simulated(rollout)
@@ -132,12 +141,14 @@ def _lambda_picture(rollout: Rollout, t: int) -> Values:
     }
 
 
+@gae_variance.with_grid
 def _lambda_grid(rollout: Rollout, t: int) -> Grid:
     headings = "λ", "mean", "bias", "variance", "squared_error", "exact_bias", "exact_variance"
     return Grid(headings, tuple(tuple(row) for row in simulation.simulated(rollout).rows))
 
 
-def _backward(rollout: Rollout, t: int) -> Values:
+@topic
+def credit_backward(rollout: Rollout, t: int) -> Values:
     """The same credit summed forwards, and what comes out when rewards are added in place of TD errors."""
     side = sides(rollout)
     k, decay = place_of(side, t), side.gamma * side.lam
@@ -172,7 +183,8 @@ def _allocations(rollout: Rollout) -> tuple[Sides, int, dict[str, list[float]]]:
     return side, k, {name: [plain(x) for x in row] for name, row in found.items()}
 
 
-def _shares(rollout: Rollout, t: int) -> Values:
+@topic
+def credit_allocations(rollout: Rollout, t: int) -> Values:
     side, k, found = _allocations(rollout)
     here = place_of(side, t)
     return (
@@ -182,6 +194,7 @@ def _shares(rollout: Rollout, t: int) -> Values:
     )
 
 
+@credit_allocations.with_grid
 def _shares_grid(rollout: Rollout, t: int) -> Grid:
     side, k, found = _allocations(rollout)
 
@@ -194,7 +207,8 @@ def _shares_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(("t", "token", *names), (*rows_of(len(side.slots), row), total))
 
 
-def _knobs(rollout: Rollout, t: int) -> Values:
+@topic
+def gamma_lambda(rollout: Rollout, t: int) -> Values:
     """What γ and λ leave of the last token for the first, and GAE as a mixture of n-step estimates."""
     side = sides(rollout)
     k, reach = place_of(side, t), len(side.slots) - 1
@@ -213,6 +227,7 @@ def _knobs(rollout: Rollout, t: int) -> Values:
     }
 
 
+@gamma_lambda.with_grid
 def _knobs_grid(rollout: Rollout, t: int) -> Grid:
     """A_t over λ (down) and γ (across), the critic's values kept as they are."""
     side = sides(rollout)
@@ -227,101 +242,3 @@ def _knobs_grid(rollout: Rollout, t: int) -> Grid:
 
     rows = tuple((lam, *(advantage(gamma, lam) for gamma in gammas)) for lam in lams)
     return Grid(("λ", *(f"A, γ = {shown(g)}" for g in gammas)), rows)
-
-
-# ── the topics ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-TOPICS: tuple[Topic, ...] = (
-    Topic(
-        "mc_vs_gae",
-        formula="MC: A_t = Σ_l γ^l·r_(t+l) − V(s_t);  GAE: A_t = Σ_l (γλ)^l·δ_(t+l)",
-        numbers=_both,
-        grid=_both_grid,
-        code=(
-            "mingce.algorithms.advantage.gae",
-            "mingce.algorithms.advantage.monte_carlo",
-            "mingce.algorithms.scan._generalised",
-        ),
-        related=("advantage_from_returns", "a_not_delta", "gae_variance", "gamma_lambda"),
-    ),
-    Topic(
-        "advantage_from_returns",
-        formula="A_t = G_t − V(s_t),  G_t = r_t + γ·G_(t+1)",
-        numbers=credit_numbers,
-        each=_BY_RETURN,
-        table=("rewards", "values"),
-        code=("mingce.algorithms.advantage.monte_carlo", "mingce.specs.estimators.monte_carlo"),
-        related=("mc_vs_gae", "gae_variance", "advantage_inputs", "returns_raw"),
-    ),
-    Topic(
-        "a_not_delta",
-        formula="Σ_l γ^l·δ_(t+l) = G_t − V(s_t);  A_t = δ_t + γλ·A_(t+1)",
-        numbers=credit_numbers,
-        each=f"{_RECURSION};  Σ_l γ^l·δ_({{t}}+l) = {{mc_return}} − {{value}} = {{delta_sum}}",
-        grid=_unrolled_grid,
-        code=(
-            "mingce.algorithms.advantage.td_errors",
-            "mingce.algorithms.advantage.td0",
-            "mingce.algorithms.advantage.gae",
-        ),
-        related=("mc_vs_gae", "excess_sum", "bootstrap", "critic_td_error"),
-    ),
-    Topic(
-        "excess_sum",
-        formula="G_0 − V(s_0) = Σ_k γ^k·δ_k;  A_t = Σ_(k≥t) (γλ)^(k−t)·δ_k",
-        numbers=_sums,
-        table=("rewards", "values", "deltas"),
-        code=("mingce.algorithms.advantage.td_errors", "mingce.algorithms.advantage.gae"),
-        related=("a_not_delta", "credit_backward", "cpi_objective", "mc_vs_gae"),
-    ),
-    Topic(
-        "gae_variance",
-        formula="Var(Â_0 | s_0, a_0) = Σ_(l≥1) (γλ)^(2l)·E[δ_l²]  (V = V^π)",
-        numbers=_lambda_picture,
-        grid=_lambda_grid,
-        code=(
-            "mingce.explain.simulation.simulated",
-            "mingce.explain.simulation.true_values",
-            "mingce.specs.estimators.gae",
-        ),
-        related=("mc_vs_gae", "gamma_lambda", "bootstrap", "a_not_delta"),
-    ),
-    Topic(
-        "credit_backward",
-        formula="A_t = δ_t + γλ·A_(t+1) = Σ_l (γλ)^l·δ_(t+l)",
-        numbers=_backward,
-        each=_RECURSION,
-        table=("rewards", "values", "deltas", "advantages"),
-        code=(
-            "mingce.algorithms.scan._generalised",
-            "mingce.specs.estimators.gae",
-            "mingce.algorithms.advantage.gae",
-        ),
-        related=("credit_allocations", "a_not_delta", "excess_sum", "masks_eos"),
-    ),
-    Topic(
-        "credit_allocations",
-        formula="uniform: G/T;  last_k: G/min(k, T);  attention: w_t·G;  GAE: Σ_l (γλ)^l·δ_(t+l)",
-        numbers=_shares,
-        grid=_shares_grid,
-        code=(
-            "mingce.algorithms.advantage.uniform",
-            "mingce.algorithms.advantage.last_k",
-            "mingce.algorithms.advantage.attention",
-            "mingce.algorithms.advantage.gae",
-        ),
-        related=("credit_backward", "group_baseline", "reward_sparse_dense", "excess_sum"),
-    ),
-    Topic(
-        "gamma_lambda",
-        formula="δ_t = r_t + γ·V(s_(t+1)) − V(s_t);  A_t = δ_t + γλ·A_(t+1)",
-        numbers=_knobs,
-        grid=_knobs_grid,
-        code=(
-            "mingce.algorithms.advantage.gae",
-            "mingce.algorithms.advantage.n_step",
-            "mingce.algorithms.scan._generalised",
-        ),
-        related=("gae_variance", "mc_vs_gae", "a_not_delta", "values_shape"),
-    ),
-)

@@ -7,9 +7,9 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
-from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values
+from mingce.explain.topic import SILENT, Grid, Phrase, Values, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.explain.topics.states import Walk, spread, step, walk
+from mingce.explain.topics.steps import Walk, spread, step, walk
 
 _COST = 0.01  # a price a token for rollouts that have no KL worth showing
 _LEAST_COST = 0.001
@@ -40,7 +40,8 @@ def _to_go(rewards: list[float], gamma: float, after: float = 0.0) -> list[float
     return reference.monte_carlo([rewards], [[0.0] * len(rewards)], [[1] * len(rewards)], gamma, [after]).returns[0]
 
 
-def _shape_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def values_shape(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     shapes, own, k = _Shapes(rollout, w), _to_go(w.rewards, w.gamma, w.after), w.place(t)
     for name in ("costly", "hope", "sure", "dense"):
@@ -65,6 +66,7 @@ def _shape_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@values_shape.with_grid
 def _shape_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     shapes, own = _Shapes(rollout, w), _to_go(w.rewards, w.gamma, w.after)
@@ -77,21 +79,6 @@ def _shape_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(headings, rows_of(len(w.slots), row))
 
 
-_VALUES_SHAPE = Topic(
-    "values_shape",
-    formula="E[γ·V(s_{t+1}) − V(s_t)] = −E[r_t]",
-    numbers=_shape_numbers,
-    table=("rewards", "values"),
-    grid=_shape_grid,
-    code=(
-        "mingce.specs.estimators.monte_carlo",
-        "mingce.algorithms.advantage.monte_carlo",
-        "mingce.models.value_head.ValueModel.forward",
-    ),
-    related=("v0_contains_r0", "critic_fits_return", "reward_sparse_dense", "five_quantities"),
-)
-
-
 # ── what the critic is fitted to ─────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -101,7 +88,8 @@ def target_parts(w: Walk, k: int, lam: float | None = None) -> tuple[float, floa
     return plain(rewards_only), plain(w.credit(lam=lam).returns[0][k] - rewards_only)
 
 
-def _fit_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def critic_fits_return(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     returns = w.credit().returns[0]
     row = [[1] * len(returns)]
@@ -129,25 +117,11 @@ def _fit_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
-_CRITIC_FITS_RETURN = Topic(
-    "critic_fits_return",
-    formula="L_t = ½·(V'(s_t) − R_t)²,   R_t = A_t + V(s_t)",
-    numbers=_fit_numbers,
-    each="R_{t} = {advantage} + {value} = {return};   ½·({value} − {return})² = {own_loss}",
-    table=("values", "advantages", "returns", "value_loss"),
-    code=(
-        "mingce.algorithms.advantage.gae",
-        "mingce.algorithms.losses.compute_value_loss",
-        "mingce.roles.critic.LocalCritic.update",
-    ),
-    related=("critic_td_error", "returns_raw", "value_clipping", "returns_values_index"),
-)
-
-
 # ── the critic and the TD error ──────────────────────────────────────────────────────────────────────────────────────
 
 
-def _td_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def critic_td_error(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     one, all_ = w.credit(lam=0.0).returns[0][k], w.credit(lam=1.0).returns[0][k]
@@ -161,6 +135,7 @@ def _td_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@critic_td_error.with_grid
 def _td_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     k = w.place(t)
@@ -175,26 +150,11 @@ def _td_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(("λ", "target", "R_t − V(s_t) = A_t", "½(V − R)²"), tuple(rows))
 
 
-_CRITIC_TD_ERROR = Topic(
-    "critic_td_error",
-    formula="R_t = V(s_t) + Σ_l (γλ)^l·δ_{t+l} = r_t + γ·[(1−λ)·V(s_{t+1}) + λ·R_{t+1}]",
-    numbers=_td_numbers,
-    each="R_{t} = {reward} + {gamma}·({one_minus_lam}·{next_value} + {lam}·{next_return}) = {return}",
-    table=("rewards", "values", "deltas", "returns"),
-    grid=_td_grid,
-    code=(
-        "mingce.algorithms.advantage.td_errors",
-        "mingce.algorithms.advantage.gae",
-        "mingce.algorithms.losses.compute_value_loss",
-    ),
-    related=("critic_fits_return", "bootstrap", "a_not_delta", "gamma_lambda"),
-)
-
-
 # ── V(s_0) contains r_0 ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _contains_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def v0_contains_r0(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     own = _to_go(w.rewards, w.gamma, w.after)
     without = [g - r for g, r in zip(own, w.rewards, strict=True)]
@@ -213,21 +173,11 @@ def _contains_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
-_V0_CONTAINS_R0 = Topic(
-    "v0_contains_r0",
-    formula="V(s_0) = E[r_0 + γ·r_1 + … + γ^{T−1}·r_{T−1}]",
-    numbers=_contains_numbers,
-    each="G_{t} = {reward} + {gamma}·{to_go_next} = {to_go_here}",
-    table=("rewards", "values"),
-    code=("mingce.algorithms.advantage.td_errors", "mingce.models.value_head.ValueModel.forward"),
-    related=("move_before_after", "state_action_index", "values_shape", "reward_of_transition"),
-)
-
-
 # ── what an advantage is made of ─────────────────────────────────────────────────────────────────────────────────────
 
 
-def _input_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def advantage_inputs(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     k = w.place(t)
     reward_part = w.credit(values=[0.0] * len(w.values), after=0.0).advantages[0][k]
@@ -247,6 +197,7 @@ def weights_in_advantage(w: Walk, k: int) -> list[tuple[float, float]]:
     return [(1.0, -1.0), *later]
 
 
+@advantage_inputs.with_grid
 def _input_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     k = w.place(t)
@@ -266,18 +217,6 @@ def _input_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(headings, tuple(rows))
 
 
-_ADVANTAGE_INPUTS = Topic(
-    "advantage_inputs",
-    formula="A_t = −V(s_t) + Σ_l (γλ)^l·r_{t+l} + γ(1−λ)·Σ_{l≥1} (γλ)^{l−1}·V(s_{t+l})",
-    numbers=_input_numbers,
-    each="A_{t} = {delta} + {gamma_lam}·{next_advantage} = {advantage}",
-    table=("rewards", "values", "deltas", "advantages"),
-    grid=_input_grid,
-    code=("mingce.algorithms.advantage.gae", "mingce.algorithms.advantage.td_errors", "mingce.credit.assign_credit"),
-    related=("a_not_delta", "masks_eos", "gamma_lambda", "advantage_from_returns"),
-)
-
-
 # ── value clipping ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -286,7 +225,8 @@ def _reach(rollout: Rollout) -> float:
     return _CLIP if found is None else float(found)
 
 
-def _clip_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def value_clipping(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     reach, off = _reach(rollout), rollout["settings"].get("value_clip") is None
     k = w.place(t)
@@ -318,6 +258,7 @@ def _clip_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@value_clipping.with_grid
 def _clip_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     k = w.place(t)
@@ -350,24 +291,3 @@ def _clip_grid(rollout: Rollout, t: int) -> Grid:
         )
     headings = "moved_to", "V'", "(V' − R)²", "(clip(V') − R)²", "loss", "clipped", "derivative"
     return Grid(headings, tuple(rows))
-
-
-_VALUE_CLIPPING = Topic(
-    "value_clipping",
-    formula="L_t = ½·max((V'(s_t) − R_t)², (clip(V'(s_t), V(s_t) ± ε_V) − R_t)²)",
-    numbers=_clip_numbers,
-    each="L_{t} = ½·max(({new_value} − {return})², ({near} − {return})²) = {term}",
-    table=("values", "returns", "new_values", "value_loss"),
-    grid=_clip_grid,
-    code=("mingce.algorithms.losses.compute_value_loss", "mingce.roles.critic.LocalCritic.loss"),
-    related=("critic_fits_return", "ppo_clip", "critic_td_error", "returns_raw"),
-)
-
-TOPICS = (
-    _VALUES_SHAPE,
-    _CRITIC_FITS_RETURN,
-    _CRITIC_TD_ERROR,
-    _V0_CONTAINS_R0,
-    _ADVANTAGE_INPUTS,
-    _VALUE_CLIPPING,
-)

@@ -1,122 +1,21 @@
-"""Topics of time: what is before a token and what after it, what the masks leave out, how a response ends.
-
-`walk` and `step` give the numbers that most topics of the critic speak of.
-"""
+"""Topics of time: what is before a token and what after it, what the masks leave out, how a response ends."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
-from mingce.explain.account import STATE_END
-from mingce.explain.example import GAMMA, LAM, Rollout
-from mingce.explain.topic import SILENT, Grid, Phrase, Topic, Values, listed
+from mingce.explain.example import Rollout
+from mingce.explain.topic import SILENT, Grid, Phrase, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.specs.estimators import lambda_of
-
-
-class Walk(NamedTuple):
-    """The chosen tokens of a rollout, one entry each: holes are stepped over before anything is computed."""
-
-    slots: list[int]
-    rewards: list[float]
-    values: list[float]
-    gamma: float
-    lam: float
-    after: float  # the value of the state after the last one
-
-    def credit(
-        self,
-        *,
-        values: Sequence[float] | None = None,
-        rewards: Sequence[float] | None = None,
-        lam: float | None = None,
-        after: float | None = None,
-    ) -> reference.Credit:
-        """GAE of the walk, or of the same walk with other numbers."""
-        row = self.rewards if rewards is None else rewards
-        return reference.gae(
-            [row],
-            [self.values if values is None else values],
-            [[1] * len(row)],
-            self.gamma,
-            self.lam if lam is None else lam,
-            [self.after if after is None else after],
-        )
-
-    def place(self, t: int) -> int:
-        """Which chosen token slot t is; a slot that was not chosen stands for the chosen one before it."""
-        return max(sum(slot <= t for slot in self.slots) - 1, 0)
-
-    def following(self, numbers: Sequence[float], k: int, after: float) -> float:
-        """The number of the chosen token after the k-th."""
-        return numbers[k + 1] if k + 1 < len(numbers) else after
-
-
-def walk(rollout: Rollout) -> Walk:
-    """The rollout's chosen tokens with its settings; where γ or λ is not known, the worked example's."""
-    columns, settings = rollout["columns"], rollout["settings"]
-    slots = reference.chosen(columns["response_mask"])
-    gamma, lam = settings.get("gamma"), lambda_of(settings)
-    return Walk(
-        slots,
-        [float(columns["rewards"][s] or 0.0) for s in slots],
-        [float(columns["values"][s] or 0.0) for s in slots],
-        GAMMA if gamma is None else float(gamma),
-        LAM if lam is None else float(lam),
-        float(rollout.get("bootstrap") or 0.0),
-    )
-
-
-def spread(rollout: Rollout, walk: Walk, numbers: Sequence[float]) -> str:
-    """One number a chosen token as a list over all slots, — where the policy did not choose."""
-    by_slot = dict(zip(walk.slots, numbers, strict=True))
-    length = len(rollout["columns"]["response_mask"])
-    return listed([plain(by_slot[s]) if s in by_slot else None for s in range(length)])
-
-
-def step(rollout: Rollout, t: int) -> Values:
-    """The numbers of one token and its neighbours, by the twins."""
-    w = walk(rollout)
-    k = w.place(t)
-    credit = w.credit()
-    deltas, advantages, returns = credit.deltas[0], credit.advantages[0], credit.returns[0]
-    slot, last = w.slots[k], w.slots[-1]
-    inside = k + 1 < len(w.slots)
-    following = w.slots[k + 1] if inside else slot + 1
-    before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:slot])
-    values: Values = {
-        "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
-        "upcoming": token_of(rollout, following) if inside else None,
-        "state_end": before[-STATE_END:].replace("\n", "↵"), "chosen_left": len(w.slots) - k - 1,
-        "first": w.slots[0], "first_token": token_of(rollout, w.slots[0]), "last": last,
-        "last_token": token_of(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
-        "gamma": w.gamma, "lam": w.lam, "gamma_lam": w.gamma * w.lam, "bootstrap": w.after,
-        "reward": w.rewards[k], "value": w.values[k], "delta": plain(deltas[k]),
-        "advantage": plain(advantages[k]), "return": plain(returns[k]),
-        "next_value": w.following(w.values, k, w.after), "next_advantage": plain(w.following(advantages, k, 0.0)),
-        "next_return": plain(w.following(returns, k, w.after)), "last_reward": w.rewards[-1],
-        "last_value": w.values[-1], "last_delta": plain(deltas[-1]), "last_advantage": plain(advantages[-1]),
-        "rewards": spread(rollout, w, w.rewards), "values": spread(rollout, w, w.values),
-        "deltas": spread(rollout, w, deltas), "advantages": spread(rollout, w, advantages),
-        "returns": spread(rollout, w, returns),
-    }  # fmt: skip
-    return values | _ends(w, inside)
-
-
-def _ends(walk: Walk, inside: bool) -> Values:
-    """What comes after the token and after the last one, in words."""
-    end = "cut" if walk.after else "over"
-    then = "inside" if inside else end
-    return {"then": Phrase(f"then.{then}"), "rest": Phrase(f"rest.{then}"), "end": Phrase(f"end.{end}")}
-
+from mingce.explain.topics.steps import Walk, spread, step, walk
 
 # ── which index is which ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _index_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def state_action_index(rollout: Rollout, t: int) -> Values:
     values = step(rollout, t)
     w = walk(rollout)
     values["one_based"] = int(values["t"]) + 1
@@ -125,6 +24,7 @@ def _index_numbers(rollout: Rollout, t: int) -> Values:
     return values
 
 
+@state_action_index.with_grid
 def _index_grid(rollout: Rollout, t: int) -> Grid:
     v = step(rollout, t)
     here, there, action = f"s_{v['t']}", f"s_{v['next_t']}", f"a_{v['t']}"
@@ -147,21 +47,11 @@ def _at(rollout: Rollout, name: str, slot: int) -> float | None:
     return None if column is None else column[slot]
 
 
-_STATE_ACTION_INDEX = Topic(
-    "state_action_index",
-    formula="s_t —a_t, r_t→ s_{t+1};   R_t = V(s_t) + A_t",
-    numbers=_index_numbers,
-    table=("scores", "rewards", "values", "advantages", "returns"),
-    grid=_index_grid,
-    code=("mingce.columns.Column", "mingce.models.value_head.ValueModel.forward", "mingce.algorithms.advantage.gae"),
-    related=("returns_values_index", "move_before_after", "v0_contains_r0", "reward_of_transition", "five_quantities"),
-)
-
-
 # ── returns share the state's index ──────────────────────────────────────────────────────────────────────────────────
 
 
-def _same_index_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def returns_values_index(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     returns = w.credit().returns[0]
     upcoming = [*w.values[1:], w.after]
@@ -174,21 +64,11 @@ def _same_index_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
-_RETURNS_VALUES_INDEX = Topic(
-    "returns_values_index",
-    formula="R_t − V(s_t) = A_t",
-    numbers=_same_index_numbers,
-    each="R_{t} − V(s_{t}) = {return} − {value} = {advantage} = A_{t}",
-    table=("values", "returns", "advantages"),
-    code=("mingce.algorithms.advantage.gae", "mingce.algorithms.losses.compute_value_loss"),
-    related=("state_action_index", "critic_fits_return", "returns_raw", "advantage_from_returns"),
-)
-
-
 # ── the reward of an action or of a transition ───────────────────────────────────────────────────────────────────────
 
 
-def _reward_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def reward_of_transition(rollout: Rollout, t: int) -> Values:
     v = step(rollout, t)
     score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout["settings"].get("beta")
     v |= {"score": score, "kl": kl, "beta": beta}
@@ -205,20 +85,11 @@ def _reward_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
-_REWARD_OF_TRANSITION = Topic(
-    "reward_of_transition",
-    formula="r_t = r(s_t, a_t, s_{t+1}) = score_t − β·k_t",
-    numbers=_reward_numbers,
-    table=("scores", "kl", "rewards", "values"),
-    code=("mingce.algorithms.kl.kl_rewards", "mingce.algorithms.advantage.td_errors"),
-    related=("state_action_index", "v0_contains_r0", "kl_where", "reward_sparse_dense"),
-)
-
-
 # ── before and after the move ────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _move_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def move_before_after(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     late = [*w.values[1:], w.after]
     wrong = w.credit(values=late)
@@ -234,6 +105,7 @@ def _move_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@move_before_after.with_grid
 def _move_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
 
@@ -245,22 +117,6 @@ def _move_grid(rollout: Rollout, t: int) -> Grid:
 
     headings = "state", "read_at", "value_before", "action", "r_t", "value_after"
     return Grid(headings, rows_of(len(w.slots), row))
-
-
-_MOVE_BEFORE_AFTER = Topic(
-    "move_before_after",
-    formula="δ_t = r_t + γ·V(s_{t+1}) − V(s_t)",
-    numbers=_move_numbers,
-    each="δ_{t} = {reward} + {gamma}·{next_value} − {value} = {delta}",
-    table=("values", "rewards", "deltas"),
-    grid=_move_grid,
-    code=(
-        "mingce.models.value_head.ValueModel.forward",
-        "mingce.models.batching.joined_rows",
-        "mingce.algorithms.advantage.td_errors",
-    ),
-    related=("state_action_index", "v0_contains_r0", "bootstrap", "a_not_delta"),
-)
 
 
 # ── how a response ends ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -281,7 +137,8 @@ def _cut(rollout: Rollout, w: Walk) -> tuple[float, Phrase, Phrase]:
     return after, Phrase(f"cut_from.{source}"), Phrase(f"cut.{cut}")
 
 
-def _truncation_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def truncation(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     after, source, cut = _cut(rollout, w)
     zero, continued = w.credit(after=0.0), w.credit(after=after)
@@ -302,6 +159,7 @@ def _truncation_numbers(rollout: Rollout, t: int) -> Values:
     return v
 
 
+@truncation.with_grid
 def _truncation_grid(rollout: Rollout, t: int) -> Grid:
     w = walk(rollout)
     after, _, _ = _cut(rollout, w)
@@ -313,25 +171,11 @@ def _truncation_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(("token", "zero", "bootstrap", "difference"), rows_of(len(w.slots), row))
 
 
-_TRUNCATION = Topic(
-    "truncation",
-    formula="δ_{T−1} = r_{T−1} + γ·V(s_T) − V(s_{T−1})",
-    numbers=_truncation_numbers,
-    table=("rewards", "values", "deltas", "advantages"),
-    grid=_truncation_grid,
-    code=(
-        "mingce.algorithms.advantage.truncation_rule",
-        "mingce.credit.assign_credit",
-        "mingce.models.value_head.ValueModel.forward",
-    ),
-    related=("masks_eos", "bootstrap", "bootstrap_delta", "gamma_lambda"),
-)
-
-
 # ── masks and EOS ────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def _mask_numbers(rollout: Rollout, t: int) -> Values:
+@topic
+def masks_eos(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
     mask = rollout["columns"]["response_mask"]
     by_slot = {slot: k for k, slot in enumerate(w.slots)}
@@ -354,26 +198,3 @@ def _mask_numbers(rollout: Rollout, t: int) -> Values:
         v |= {"token_before": token_of(rollout, before), "token_after": token_of(rollout, after)}
     v["holes"] = Phrase("holes.some" if holes else "holes.none")
     return v
-
-
-_MASKS_EOS = Topic(
-    "masks_eos",
-    formula="m_t = 1: δ_t = r_t + γ·V(s_{t+1}) − V(s_t);   m_t = 0: —",
-    numbers=_mask_numbers,
-    table=("response_mask", "rewards", "values", "deltas", "advantages"),
-    code=(
-        "mingce.algorithms.masking.keep",
-        "mingce.algorithms.advantage.gae",
-        "mingce.algorithms.advantage.truncation_rule",
-    ),
-    related=("truncation", "state_action_index", "advantage_inputs", "whitening"),
-)
-
-TOPICS = (
-    _STATE_ACTION_INDEX,
-    _RETURNS_VALUES_INDEX,
-    _REWARD_OF_TRANSITION,
-    _MOVE_BEFORE_AFTER,
-    _TRUNCATION,
-    _MASKS_EOS,
-)

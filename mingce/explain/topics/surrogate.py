@@ -6,7 +6,7 @@ import math
 
 from mingce.algorithms import reference
 from mingce.explain.example import Rollout
-from mingce.explain.topic import Grid, Topic, Values, listed
+from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
 
 
@@ -15,7 +15,8 @@ def _clip(rollout: Rollout) -> tuple[float, float]:
     return 0.2 if low is None else low, 0.2 if high is None else high
 
 
-def _surrogate(rollout: Rollout, t: int) -> Values:
+@topic
+def cpi_objective(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
     raw = rollout["columns"]["advantages"]
     terms = each(rollout, lambda s: -reference.cpi_term(old[s], new[s], raw[s]))
@@ -33,7 +34,8 @@ def _surrogate(rollout: Rollout, t: int) -> Values:
     }
 
 
-def _clipping(rollout: Rollout, t: int) -> Values:
+@topic
+def ppo_clip(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
     low, high = _clip(rollout)
     raw = rollout["columns"]["advantages"]
@@ -48,6 +50,7 @@ def _clipping(rollout: Rollout, t: int) -> Values:
     }
 
 
+@ppo_clip.with_grid
 def _clip_grid(rollout: Rollout, t: int) -> Grid:
     """min(ρA, clip(ρ)A) for a good and a bad token of the size of token t's advantage, over ρ."""
     low, high = _clip(rollout)
@@ -60,7 +63,8 @@ def _clip_grid(rollout: Rollout, t: int) -> Grid:
     return Grid(("ρ", "good", "gradient", "bad", "gradient"), tuple(rows))
 
 
-def _ratio(rollout: Rollout, t: int) -> Values:
+@topic
+def ratio_first_update(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
     ratios = each(rollout, lambda s: reference.policy_term(old[s], new[s], 0.0).ratio)
     return {
@@ -69,37 +73,3 @@ def _ratio(rollout: Rollout, t: int) -> Values:
         "ratios": listed(ratios),
         "ratio_mean": mean(ratios),
     }
-
-
-_CPI = Topic(
-    "cpi_objective",
-    needs=("old_log_probs", "advantages"),
-    formula="L^CPI(θ) = Ê_t[π_θ(a_t|s_t)/π_old(a_t|s_t)·A_t] = Ê_t[ρ_t·A_t]",
-    numbers=_surrogate,
-    each="π_old = exp({old_log_prob}) = {old_prob};  ρ_{t}·A_{t} = {ratio}·{advantage} = {cpi_term}",
-    table=("old_log_probs", "advantages"),
-    code=("mingce.algorithms.losses.policy_ratio", "mingce.algorithms.losses.cpi"),
-    related=("ppo_clip", "ratio_first_update", "reference_not_in_loss"),
-)
-
-_CLIP = Topic(
-    "ppo_clip",
-    needs=("old_log_probs", "advantages"),
-    formula="L^CLIP(θ) = Ê_t[min(ρ_t·A_t, clip(ρ_t, 1−ε_low, 1+ε_high)·A_t)]",
-    numbers=_clipping,
-    grid=_clip_grid,
-    code=("mingce.algorithms.losses.compute_policy_loss", "mingce.algorithms.losses.policy_ratio"),
-    related=("cpi_objective", "ratio_first_update", "value_clipping"),
-)
-
-_RATIO = Topic(
-    "ratio_first_update",
-    needs=("old_log_probs",),
-    formula="ρ_t = π_θ(a_t|s_t)/π_old(a_t|s_t) = exp(log π_θ − log π_old)",
-    numbers=_ratio,
-    each="ρ_{t} = exp({new_log_prob} − {old_log_prob}) = {ratio}",
-    code=("mingce.algorithms.losses.policy_ratio",),
-    related=("cpi_objective", "ppo_clip"),
-)
-
-TOPICS: tuple[Topic, ...] = (_CPI, _CLIP, _RATIO)

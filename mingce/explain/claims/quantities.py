@@ -8,11 +8,12 @@ from mingce.explain.claims.chains import Chain
 from mingce.explain.claims.expressions import Number
 
 Row = tuple[Number | None, ...]
+Settings = tuple[tuple[str, float], ...]
 
 
 @dataclass(frozen=True)
 class Where:
-    """Where something is said. `quote` is the file's own line; `doubtful` if the text itself calls it a wrong example,
+    """A place in the text. `quote` is the file's own line; `doubtful` if the text itself calls it a wrong example,
     `supposed` if it says "if" without giving settings."""
 
     question: int
@@ -27,24 +28,23 @@ class Where:
 
 @dataclass(frozen=True)
 class Series:
-    """A list of numbers of one kind, one row a response. `gap`: where the dots stand in its only row.
+    """A list of numbers of one kind, one row per response. `gap`: where the dots stand in its only row.
 
-    `maybe` are other kinds that its label names. `variant` if the text gives it beside another of its kind, or with
-    inputs that it does not name: such a list can be found right but not wrong. `source` is the list that an arrow turns
-    into this one; `worked` are the lists in front of it in the same chain; `places` is where each number stands, if not
-    all in one line.
+    `variant` if it may be of another kind or case, as its label names several: it can be right but not wrong. `source`
+    is the list that an arrow turns into this one; `sums` are the lists in front of it in the same chain; `places` is
+    where each number stands, if not all in one line.
     """
 
     kind: str
     rows: tuple[Row, ...]
     where: Where
     gap: int | None = None
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: Settings = ()
     monte_carlo: bool = False
-    maybe: tuple[str, ...] = ()
+    other_kinds: tuple[str, ...] = ()
     variant: bool = False
     source: Row | None = None
-    worked: tuple[Row, ...] = ()
+    sums: tuple[Row, ...] = ()
     places: tuple[Where, ...] = ()
 
     @property
@@ -71,14 +71,14 @@ class Scalar:
     number: Number
     where: Where
     from_zero: bool = False
-    settings: tuple[tuple[str, float], ...] = ()
+    settings: Settings = ()
     monte_carlo: bool = False
     chain: Chain | None = None
 
 
 @dataclass(frozen=True)
 class Setting:
-    """γ, λ or β as the text states it. `implied` if a formula says it, as A_t = δ_t says λ = 0."""
+    """γ, λ, β or a KL that holds for every token. `implied` if a formula says it, as A_t = δ_t says λ = 0."""
 
     name: str
     value: float
@@ -96,15 +96,6 @@ class Equation:
 
 
 @dataclass(frozen=True)
-class Constant:
-    """One number said to hold for every token, as "每步 KL 均约为 0.1"."""
-
-    kind: str
-    number: Number
-    where: Where
-
-
-@dataclass(frozen=True)
 class Share:
     """ "token 3: +0.33 (90% of the last reward)"."""
 
@@ -113,4 +104,5 @@ class Share:
     where: Where
 
 
-Fact = Series | Scalar | Setting | Equation | Constant | Share
+Claim = Series | Scalar
+Fact = Series | Scalar | Setting | Equation | Share
