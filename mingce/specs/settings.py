@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, fields
+from dataclasses import asdict, dataclass, field, fields, replace
 from typing import Any
 
 from mingce.specs.estimators import GAE
@@ -59,9 +59,22 @@ class AccountSettings:
         known["whiten"] = "raw_advantages" in columns
         return cls(**known)
 
+    def checked(self) -> AccountSettings:
+        """The same with None for what is no finite number or no text where one belongs: files may say anything."""
+        wrong = {one.name: None for one in fields(self) if not _fits(getattr(self, one.name), str(one.type))}
+        return replace(self, **wrong)
+
     def as_dict(self) -> dict[str, Any]:
-        """By name, for JSON."""
+        """By name."""
         return asdict(self)
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool) or kind.startswith("bool"):
+        return isinstance(value, bool) and kind.startswith("bool")
+    if kind.startswith("str"):
+        return isinstance(value, str)
+    return isinstance(value, int if kind.startswith("int") else int | float) and abs(value) < math.inf
 
 
 DUMP_SETTINGS = {

@@ -155,9 +155,9 @@ def _backward(rollout: Rollout, t: int) -> Values:
 def _allocations(rollout: Rollout) -> tuple[Sides, int, dict[str, list[float]]]:
     """Every allocation's credit of every chosen token; attention grows with the place where none was recorded."""
     side = sides(rollout)
-    k = rollout["settings"].get("k") or 3
+    k = rollout.settings.k or 3
     mask = [[1] * len(side.slots)]
-    recorded = rollout["columns"].get("attention_weights")
+    recorded = rollout.columns.get("attention_weights")
     attention = [float(place) for place in range(1, len(side.slots) + 1)]
     if recorded is not None:
         attention = [float(recorded[t]) for t in side.slots]

@@ -24,7 +24,7 @@ _FIVE = Topic(
 _MODULES = Topic(
     "modules",
     needs=("scores", "old_log_probs", "ref_log_probs", "kl", "rewards", "values", "advantages", "returns"),
-    numbers=lambda rollout, t: {"kl_list": listed(rollout["columns"]["kl"])},
+    numbers=lambda rollout, t: {"kl_list": listed(rollout.columns["kl"])},
     table=("old_log_probs", "values", "ref_log_probs", "scores"),
     code=(
         "mingce.roles.actor.Actor",

@@ -57,7 +57,7 @@ class Walk(NamedTuple):
 
 def walk(rollout: Rollout) -> Walk:
     """The rollout's chosen tokens with its settings; where γ or λ is not known, the worked example's."""
-    columns, settings = rollout["columns"], rollout["settings"]
+    columns, settings = rollout.columns, rollout.settings.as_dict()
     slots = reference.chosen(columns["response_mask"])
     gamma, lam = settings.get("gamma"), lambda_of(settings)
     return Walk(
@@ -66,14 +66,14 @@ def walk(rollout: Rollout) -> Walk:
         [float(columns["values"][s] or 0.0) for s in slots],
         GAMMA if gamma is None else float(gamma),
         LAM if lam is None else float(lam),
-        float(rollout.get("bootstrap") or 0.0),
+        rollout.bootstrap,
     )
 
 
 def spread(rollout: Rollout, walk: Walk, numbers: Sequence[float]) -> str:
     """One number a chosen token as a list over all slots, — where the policy did not choose."""
     by_slot = dict(zip(walk.slots, numbers, strict=True))
-    length = len(rollout["columns"]["response_mask"])
+    length = len(rollout.columns["response_mask"])
     return listed([plain(by_slot[s]) if s in by_slot else None for s in range(length)])
 
 
@@ -86,7 +86,7 @@ def step(rollout: Rollout, t: int) -> Values:
     slot, last = w.slots[k], w.slots[-1]
     inside = k + 1 < len(w.slots)
     following = w.slots[k + 1] if inside else slot + 1
-    before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:slot])
+    before = rollout.prompt + "".join(token.text for token in rollout.tokens[:slot])
     values: Values = {
         "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
         "upcoming": token_of(rollout, following) if inside else None,
@@ -143,7 +143,7 @@ def _index_grid(rollout: Rollout, t: int) -> Grid:
 
 
 def _at(rollout: Rollout, name: str, slot: int) -> float | None:
-    column = rollout["columns"].get(name)
+    column = rollout.columns.get(name)
     return None if column is None else column[slot]
 
 
@@ -190,14 +190,14 @@ _RETURNS_VALUES_INDEX = Topic(
 
 def _reward_numbers(rollout: Rollout, t: int) -> Values:
     v = step(rollout, t)
-    score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout["settings"].get("beta")
+    score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout.settings.beta
     v |= {"score": score, "kl": kl, "beta": beta}
     if score is not None and kl is not None and beta is not None:
         v["cost"] = plain(beta * kl)
         parts, made_of = equation("{score} − {beta}·{kl} = {reward}", v), "made_of.score_and_kl"
     else:
         parts, made_of = shown(v["reward"]), "made_of.score" if score is not None else "made_of.itself"
-    foreign = [s for s in range(int(v["t"]) + 1, int(v["next_t"])) if s < len(rollout["tokens"])]
+    foreign = [s for s in range(int(v["t"]) + 1, int(v["next_t"])) if s < len(rollout.tokens)]
     v |= {"parts": parts, "made_of": Phrase(made_of), "count_foreign": len(foreign)}
     v["foreign"] = Phrase("foreign") if foreign else SILENT
     v["target"] = equation("{reward} + {gamma}·{next_value}", v)
@@ -268,15 +268,15 @@ _MOVE_BEFORE_AFTER = Topic(
 
 def _cut(rollout: Rollout, w: Walk) -> tuple[float, Phrase, Phrase]:
     """The value after the cut, where it comes from, and whether this response was cut."""
-    info = rollout.get("info") or {}
-    stored = info.get("bootstrap_value")
+    info = rollout.info
+    stored = info.bootstrap_value
     if w.after:
         after, source = w.after, "used"
     elif stored:
         after, source = float(stored), "stored"
     else:
         after, source = w.values[-1], "last"
-    by_limit, ended = info.get("truncated"), info.get("finish_reason")
+    by_limit, ended = info.truncated, info.finish_reason
     cut = "limit" if by_limit else "bootstrapped" if w.after else "ended" if ended else "unknown"
     return after, Phrase(f"cut_from.{source}"), Phrase(f"cut.{cut}")
 
@@ -287,7 +287,7 @@ def _truncation_numbers(rollout: Rollout, t: int) -> Values:
     zero, continued = w.credit(after=0.0), w.credit(after=after)
     k = w.place(t)
     v |= {
-        "cut_value": after, "cut_from": source, "cut": cut, "rule": rollout["settings"].get("truncation") or "zero",
+        "cut_value": after, "cut_from": source, "cut": cut, "rule": rollout.settings.truncation or "zero",
         "zero_delta": plain(zero.deltas[0][-1]), "cut_delta": plain(continued.deltas[0][-1]),
         "zero_advantages": spread(rollout, w, zero.advantages[0]),
         "cut_advantages": spread(rollout, w, continued.advantages[0]),
@@ -333,7 +333,7 @@ _TRUNCATION = Topic(
 
 def _mask_numbers(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
-    mask = rollout["columns"]["response_mask"]
+    mask = rollout.columns["response_mask"]
     by_slot = {slot: k for k, slot in enumerate(w.slots)}
     response = range(w.slots[-1] + 1)
     rewards = [w.rewards[by_slot[s]] if s in by_slot else 0.0 for s in response]
