@@ -12,12 +12,11 @@ import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 
+from mingce.sources.library import Library
 from mingce.view.api import Api
-from mingce.view.library import Library
 
 IMAGES = Path(__file__).parent.parent / "docs" / "images"
 STEP = 6
@@ -46,10 +45,10 @@ def train(root: Path) -> None:
 def telling(run: Path) -> dict[str, int]:
     """A rollout that went wrong beside others that did not, and the token where the critic lost most hope."""
     api = Api(Library([run]))
-    rows: list[dict[str, Any]] = api.step(run.name, STEP)["rollouts"]
-    best = {row["group"]: max(r["score"] for r in rows if r["group"] == row["group"]) for row in rows}
-    row = next(row["row"] for row in rows if row["score"] < best[row["group"]])
-    deltas = api.rollout(run.name, STEP, row)["columns"]["deltas"]
+    rows = [(line.row, line.group, line.score or 0.0) for line in api.step(run.name, STEP).rollouts]
+    best = {group: max(score for _, other, score in rows if other == group) for _, group, _ in rows}
+    row = next(row for row, group, score in rows if score < best[group])
+    deltas = api.rollout(run.name, STEP, row).columns["deltas"]
     inside = range(len(deltas) - 1)
     return {"row": row, "token": min(inside, key=lambda t: float(deltas[t] or 0.0), default=0)}
 

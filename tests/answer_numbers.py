@@ -20,6 +20,7 @@ from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown
 from mingce.explain.example import SETTINGS, Rollout, changed, completed
 from mingce.explain.topic import Topic
+from mingce.record.tokens import Token
 
 NUMBER = re.compile(r"(?<![\w.^_⁻])−?\d+(?:\.\d+)?(?:×10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?(?![\w])")
 _POWER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻", "0123456789-")
@@ -53,7 +54,7 @@ class Known:
         self.rows: list[list[float | None]] = []
         self.numbers: list[float] = list(literals)
         self.rollout, self.common = rollout, common
-        self.mask = [int(bool(m)) for m in rollout["columns"]["response_mask"]]
+        self.mask = [int(bool(m)) for m in rollout.columns["response_mask"]]
         self.slots = reference.chosen(self.mask)
         if common is None:
             self._fill()
@@ -86,14 +87,14 @@ class Known:
         self.numbers += [math.fsum(chosen), math.fsum(chosen) / len(chosen)]
 
     def _fill(self) -> None:
-        columns, settings = self.rollout["columns"], self.rollout["settings"]
+        columns, settings = self.rollout.columns, self.rollout.settings.as_dict()
         self.numbers += [float(x) for x in settings.values() if isinstance(x, int | float) and not isinstance(x, bool)]
         self.numbers += [float(n) for n in range(len(self.mask) + 3)] + [
             0.5,
             1e-8,
             20.0,
             10.0,
-            float(self.rollout["bootstrap"]),
+            float(self.rollout.bootstrap),
         ]
         for column in columns.values():
             self.row([None if x is None else float(x) for x in column])
@@ -112,13 +113,13 @@ class Known:
         self.row(full)
 
     def chosen(self, name: str) -> list[float]:
-        return [float(self.rollout["columns"][name][t]) for t in self.slots]
+        return [float(self.rollout.columns[name][t]) for t in self.slots]
 
     def _credit(self) -> None:
         """δ, A, R and everything that topics of critic and credit make of rewards and values."""
-        settings = self.rollout["settings"]
+        settings = self.rollout.settings.as_dict()
         r, v, n = self.chosen("rewards"), self.chosen("values"), len(self.slots)
-        gamma, lam, after = settings["gamma"], settings["lam"], float(self.rollout["bootstrap"])
+        gamma, lam, after = settings["gamma"], settings["lam"], float(self.rollout.bootstrap)
         one, nothing = [[1] * n], [0.0] * n
 
         def gae(
@@ -183,7 +184,7 @@ class Known:
 
     def _worlds(self, topic: str) -> None:
         """What only one topic speaks of: other critics, other rewards, other groups, a sampled world."""
-        columns, settings, after = self.rollout["columns"], self.rollout["settings"], float(self.rollout["bootstrap"])
+        columns, settings, after = self.rollout.columns, self.rollout.settings.as_dict(), self.rollout.bootstrap
         if not {"rewards", "values"} <= set(columns):
             return
         r, v, n = self.chosen("rewards"), self.chosen("values"), len(self.slots)
@@ -341,7 +342,7 @@ class Known:
         for count in (len(raw), max(1, len(raw) - 1)):
             self.numbers += [math.sqrt(square / count), math.sqrt(square / count + 1e-8), square / count]
         self.numbers += [sum(x > 0 for x in raw), mean]
-        low, high = self.rollout["settings"]["clip_low"], self.rollout["settings"]["clip_high"]
+        low, high = self.rollout.settings.clip_low, self.rollout.settings.clip_high
         ratios = [(1 - low) / 2, 1 - low, 1.0, 1 + high, 2 * (1 + high)]
         self.numbers += ratios
         for size in map(abs, raw):
@@ -350,7 +351,7 @@ class Known:
                     self.numbers.append(-reference.policy_term(0.0, math.log(ratio), sign * size, low, high, None).loss)
 
     def _policy(self) -> None:
-        columns = self.rollout["columns"]
+        columns = self.rollout.columns
         old = self.chosen("old_log_probs")
         new = self.chosen("new_log_probs")
         probs = [math.exp(x) for x in old]
@@ -361,24 +362,24 @@ class Known:
             self.numbers.append(-p * math.log(p) - ((1 - p) * math.log(1 - p) if p < 1 else 0.0))
         if "ref_log_probs" in columns:
             gaps = [x - y for x, y in zip(old, self.chosen("ref_log_probs"), strict=True)]
-            beta = self.rollout["settings"]["beta"]
+            beta = self.rollout.settings.beta
             for row in (gaps, [x * x / 2 for x in gaps], [math.exp(-x) - 1 + x for x in gaps]):
                 self.short(row)
                 self.numbers += [beta * math.fsum(row), beta * math.fsum(row) / len(row)]
             self.numbers.append(sum(x < 0 for x in gaps))
         if "kl" in columns:
-            beta = self.rollout["settings"]["beta"]
+            beta = self.rollout.settings.beta
             self.numbers += [beta * math.fsum(self.chosen("kl")), *(beta * x for x in self.chosen("kl"))]
             if "values" in columns and "scores" in columns:
-                free = changed(self.rollout, beta=0.0)["columns"]["advantages"]
-                full = changed(self.rollout)["columns"]["advantages"]
+                free = changed(self.rollout, beta=0.0).columns["advantages"]
+                full = changed(self.rollout).columns["advantages"]
                 self.row(free)
                 self.row([None if x is None else x - y for x, y in zip(full, free, strict=True)])
         if "advantages" in columns:
             raw = self.chosen("advantages")
             terms = [ratio * a for ratio, a in zip(ratios, raw, strict=True)]
             losses = [-x for x in terms]
-            low, high = self.rollout["settings"]["clip_low"], self.rollout["settings"]["clip_high"]
+            low, high = self.rollout.settings.clip_low, self.rollout.settings.clip_high
             self.short([min(q * a, min(max(q, 1 - low), 1 + high) * a) for q, a in zip(ratios, raw, strict=True)])
             self.numbers.append(
                 sum(min(max(q, 1 - low), 1 + high) * a < q * a for q, a in zip(ratios, raw, strict=True))
@@ -432,11 +433,11 @@ def wrong_columns(answer: Answer, rollout: Rollout) -> list[str]:
     for table in answer.tables:
         for place, heading in enumerate(table.headings):
             name = heading.partition("\n")[0]
-            if name in rollout["columns"] and "\n" in heading:
-                mask = rollout["columns"]["response_mask"]
+            if name in rollout.columns and "\n" in heading:
+                mask = rollout.columns["response_mask"]
                 column = [
                     x if m or name == "response_mask" else None
-                    for x, m in zip(rollout["columns"][name], mask, strict=True)
+                    for x, m in zip(rollout.columns[name], mask, strict=True)
                 ]
                 if not _same_row([row[place] for row in table.rows], column):
                     wrong.append(name)
@@ -503,17 +504,14 @@ def random_rollout(seed: int) -> Rollout:
     if chance.random() < 0.5:
         old = columns["old_log_probs"]
         columns["new_log_probs"] = [None if x is None else x + chance.uniform(-0.5, 0.5) for x in old]
-    settings = SETTINGS | {
-        "gamma": chance.choice((1.0, round(chance.uniform(0.5, 1), 3))),
-        "lam": chance.choice((0.0, 1.0, round(chance.random(), 3))),
-        "beta": round(chance.random(), 3),
-    }
-    tokens = [{"id": t, "text": f"{chr(97 + t)}x", "glyph": t} for t in range(count)]
+    settings = replace(
+        SETTINGS,
+        gamma=chance.choice((1.0, round(chance.uniform(0.5, 1), 3))),
+        lam=chance.choice((0.0, 1.0, round(chance.random(), 3))),
+        beta=round(chance.random(), 3),
+    )
+    tokens = [Token(t, f"{chr(97 + t)}x", t) for t in range(count)]
+    after = round(chance.uniform(-1, 1), 3) if chance.random() < 0.4 else 0.0
     return completed(
-        {
-            "step": None, "row": 0, "uid": "random", "group": None, "prompt": "p", "response": "q", "texts": True,
-            "prompt_tokens": [], "tokens": tokens, "columns": columns, "info": {},
-            "bootstrap": round(chance.uniform(-1, 1), 3) if chance.random() < 0.4 else 0.0, "settings": settings,
-            "whitening": None, "siblings": [], "siblings_left_out": 0,
-        }
-    )  # fmt: skip
+        Rollout("p", "q", tokens=tokens, columns=columns, settings=settings, uid="random", bootstrap=after)
+    )

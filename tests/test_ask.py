@@ -6,6 +6,7 @@ import io
 import json
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -35,8 +36,8 @@ def told(conversation: Conversation, *lines: str) -> Answer:
 
 
 def settings(conversation: Conversation) -> tuple[float, float, float]:
-    found = conversation.rollout["settings"]
-    return found["gamma"], found["lam"], found["beta"]
+    found = conversation.rollout.settings
+    return found.gamma, found.lam, found.beta
 
 
 # ── the example stays ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -77,7 +78,7 @@ def test_numbers_typed_in_become_the_example(line: str) -> None:
     conversation = Conversation()
     answer = told(conversation, "Monte Carlo 和 GAE 有什么区别", line)
     assert answer.topic == "mc_vs_gae"
-    assert conversation.rollout["columns"]["advantages"] == pytest.approx([0.651, 0.58, 0.4])
+    assert conversation.rollout.columns["advantages"] == pytest.approx([0.651, 0.58, 0.4])
     assert "[0.651, 0.58, 0.4]" in markdown(answer)
     assert "[0.7, 0.6, 0.4]" in markdown(answer)
 
@@ -92,16 +93,16 @@ def test_the_seeds_pasted_example_gives_its_objective() -> None:
 def test_values_alone_keep_tokens_and_scores() -> None:
     conversation = Conversation()
     told(conversation, "values=[0.1,0.2,0.3,0.4,0.5,0.6]")
-    assert conversation.rollout["columns"]["values"] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
-    assert conversation.rollout["columns"]["rewards"] == pytest.approx([-0.01, -0.005, 0.005, -0.01, -0.02, 0.995])
-    assert conversation.rollout["tokens"][3]["text"] == "等于"
+    assert conversation.rollout.columns["values"] == [0.1, 0.2, 0.3, 0.4, 0.5, 0.6]
+    assert conversation.rollout.columns["rewards"] == pytest.approx([-0.01, -0.005, 0.005, -0.01, -0.02, 0.995])
+    assert conversation.rollout.tokens[3].text == "等于"
 
 
 def test_typed_rewards_replace_scores_and_kl() -> None:
     conversation = Conversation()
     told(conversation, "rewards=[0,0,0,0,0,2]", "β=0.9")
-    assert conversation.rollout["columns"]["rewards"] == [0, 0, 0, 0, 0, 2]
-    assert "scores" not in conversation.rollout["columns"]
+    assert conversation.rollout.columns["rewards"] == [0, 0, 0, 0, 0, 2]
+    assert "scores" not in conversation.rollout.columns
 
 
 @pytest.mark.parametrize(
@@ -129,11 +130,11 @@ def test_what_cannot_be_is_told_in_a_sentence_and_the_example_stays(line: str, p
 
 def test_a_rollouts_holes_survive_typed_values() -> None:
     rollout = example.worked()
-    columns = {name: list(column) for name, column in rollout["columns"].items()}
+    columns = {name: list(column) for name, column in rollout.columns.items()}
     columns["response_mask"][1] = 0
-    conversation = Conversation(example.changed({**rollout, "columns": columns}))
+    conversation = Conversation(example.changed(replace(rollout, columns=columns)))
     told(conversation, "values=[0.1,0.2,0.3,0.4,0.5,0.6]")
-    assert conversation.rollout["columns"]["response_mask"] == [1, 0, 1, 1, 1, 1]
+    assert conversation.rollout.columns["response_mask"] == [1, 0, 1, 1, 1, 1]
     assert "mask 0" in told(conversation, "what about token 1").text
 
 

@@ -12,6 +12,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -91,12 +92,12 @@ def random_rollout(seed: int) -> Rollout:
     }  # fmt: skip
     blank = typed({"values": [0.0] * length}, tokens=[chance.choice(TEXTS) for _ in range(length)], **settings)
     after = chance.choice((0.0, 0.0, 0.37))
-    return completed({**blank, "columns": columns, "prompt": "请问1+1=2？", "bootstrap": after})
+    return completed(replace(blank, columns=columns, prompt="请问1+1=2？", bootstrap=after))
 
 
 def twin_columns(rollout: Rollout) -> dict[str, list[float]]:
     """What the twins make of the measured columns, written out here once more from the definitions."""
-    columns, settings = rollout["columns"], rollout["settings"]
+    columns, settings = rollout.columns, rollout.settings.as_dict()
     mask = columns["response_mask"]
     slots = reference.chosen(mask)
     given = {
@@ -109,7 +110,7 @@ def twin_columns(rollout: Rollout) -> dict[str, list[float]]:
         for old, ref in zip(given["old_log_probs"], given["ref_log_probs"], strict=True)
     ]
     found["rewards"] = [s - settings["beta"] * k for s, k in zip(given["scores"], found["kl"], strict=True)]
-    rows, values, after = [found["rewards"]], [given["values"]], [rollout["bootstrap"]]
+    rows, values, after = [found["rewards"]], [given["values"]], [rollout.bootstrap]
     gamma, lam, name = settings["gamma"], settings["lam"], settings["estimator"]
     found["deltas"] = reference.gae(rows, values, [mask], gamma, 0.0, after).deltas[0]
     if name in ("uniform", "last_k"):
@@ -145,9 +146,9 @@ def twin_columns(rollout: Rollout) -> dict[str, list[float]]:
 
 def sayable(rollout: Rollout, twins: dict[str, list[float]]) -> set[str]:
     """Every number that an account of this rollout may mention, as it is written."""
-    settings, mask = rollout["settings"], rollout["columns"]["response_mask"]
+    settings, mask = rollout.settings.as_dict(), rollout.columns["response_mask"]
     slots = reference.chosen(mask)
-    numbers: list[float | int] = [*range(len(mask) + 1), rollout["bootstrap"]]
+    numbers: list[float | int] = [*range(len(mask) + 1), rollout.bootstrap]
     numbers += [x for x in settings.values() if isinstance(x, int | float) and not isinstance(x, bool)]
     numbers += [settings["gamma"] * settings["lam"], 1 - settings["clip_low"], 1 + settings["clip_high"], 3, 0.0]
     numbers += [column[t] for column in twins.values() for t in slots]
@@ -175,7 +176,7 @@ def sayable(rollout: Rollout, twins: dict[str, list[float]]) -> set[str]:
 @pytest.mark.parametrize("seed", range(50))
 def test_every_number_is_the_twins_to_the_digits_shown(seed: int) -> None:
     rollout = random_rollout(seed)
-    twins, slots = twin_columns(rollout), reference.chosen(rollout["columns"]["response_mask"])
+    twins, slots = twin_columns(rollout), reference.chosen(rollout.columns["response_mask"])
     allowed, level, lang = sayable(rollout, twins), LEVELS[seed % 3], LANGS[seed % 2]
     found = walk(rollout, level, lang)
     assert found.wrongs == 0
@@ -243,16 +244,17 @@ def test_one_tokens_account_in_depth_is_that_of_the_page() -> None:
         for lang in LANGS:
             found = walk(worked(), level, lang, token=3)
             for entry in account(worked(), 3, level, lang):
-                assert any(
-                    entry["meaning"] in text for text in (found.opening, *(one.words for one in found.stages))
-                ), entry["id"]
+                assert any(entry.meaning in text for text in (found.opening, *(one.words for one in found.stages))), (
+                    entry.id
+                )
             assert all([line.t for line in one.lines] == [3] for one in found.stages)
 
 
 def test_a_number_that_the_twin_does_not_confirm_is_told_in_red() -> None:
     rollout = worked()
-    rollout["columns"]["advantages"] = [*rollout["columns"]["advantages"]]
-    rollout["columns"]["advantages"][2] += 0.1
+    advantages = [*rollout.columns["advantages"]]
+    advantages[2] += 0.1
+    rollout = replace(rollout, columns={**rollout.columns, "advantages": advantages})
     found = walk(rollout, "engineer", "zh")
     assert [line.t for line in stage(found, "advantages").lines if not line.agrees] == [2]
     console = Console(file=io.StringIO(), width=100, force_terminal=True, color_system="standard")
@@ -268,10 +270,8 @@ def test_a_number_that_the_twin_does_not_confirm_is_told_in_red() -> None:
 def test_what_if_changes_the_numbers_and_says_so() -> None:
     assert "A_0 = 0.04 + 0.5·" in told(settings={"lam": 0.5})
     found = changed(worked(), lam=0.5)
-    assert found["columns"]["advantages"][0] == pytest.approx(
-        reference.gae(
-            [worked()["columns"]["rewards"]], [worked()["columns"]["values"]], [[1] * 6], 1.0, 0.5
-        ).advantages[0][0]
+    assert found.columns["advantages"][0] == pytest.approx(
+        reference.gae([worked().columns["rewards"]], [worked().columns["values"]], [[1] * 6], 1.0, 0.5).advantages[0][0]
     )
 
 
@@ -331,9 +331,9 @@ def test_a_long_response_shows_its_ends_and_where_most_credit_is() -> None:
     slots = telling_slots(rollout)
     assert len(slots) == 24
     assert {*range(8), *range(292, 300)} <= set(slots)
-    middle = sorted(range(8, 292), key=lambda t: -abs(rollout["columns"]["advantages"][t]))[:8]
+    middle = sorted(range(8, 292), key=lambda t: -abs(rollout.columns["advantages"][t]))[:8]
     assert set(middle) <= set(slots)
-    numbers = {name: " ".join(map(str, rollout["columns"][name])) for name in ("rewards", "values")}
+    numbers = {name: " ".join(map(str, rollout.columns[name])) for name in ("rewards", "values")}
     printed = told(numbers=numbers, lang="en")
     assert "24 of 300 tokens are walked here" in printed
     assert "δ_299 =" in printed
@@ -432,9 +432,7 @@ def test_a_runs_rollout_is_walked_and_the_ledger_confirmed(runs: Path, name: str
         group = {"values", "deltas", "returns", "whitened_advantages", "value_loss"}
         assert skipped == (group if name == "group" else set())
         for one in found.stages:
-            assert one.skipped or [line.t for line in one.lines] == reference.chosen(
-                rollout["columns"]["response_mask"]
-            )
+            assert one.skipped or [line.t for line in one.lines] == reference.chosen(rollout.columns["response_mask"])
     printed = told(str(runs / name), step=1, rollout=3, token=2, lang="en")
     assert printed.startswith("step 1, rollout 3")
 
@@ -453,28 +451,28 @@ def test_a_pair_is_scored_as_training_would_score_it(runs: Path) -> None:
 
     torch.set_num_threads(1)
     rollout, notes = scored("请问1+1=2？", "是的，等于2！", lang="zh")
-    assert [token["text"] for token in rollout["tokens"]] == [*"是的，等于2！", "<eos>"]
-    assert rollout["columns"]["scores"] == [0.0] * 7 + [1.0]
-    assert rollout["columns"]["kl"] == [0.0] * 8
-    assert set(rollout["columns"]["values"]) == {0.0}
+    assert [token.text for token in rollout.tokens] == [*"是的，等于2！", "<eos>"]
+    assert rollout.columns["scores"] == [0.0] * 7 + [1.0]
+    assert rollout.columns["kl"] == [0.0] * 8
+    assert set(rollout.columns["values"]) == {0.0}
     assert any("没有训练过" in note for note in notes)
     assert walk(rollout).wrongs == 0
     wrong, _ = scored("请问1+1=3？", "是的，等于3！", lang="zh")
-    assert wrong["columns"]["scores"][-1] == 0.0
+    assert wrong.columns["scores"][-1] == 0.0
     dense, _ = scored("Count from 3 to 5:", "3, 4.", lang="en")
-    assert sum(dense["columns"]["scores"]) == pytest.approx(0.5)
+    assert sum(dense.columns["scores"]) == pytest.approx(0.5)
     other, notes = scored("是的？", "不对！", lang="en")
-    assert other["columns"]["scores"][-1] == 1.0
+    assert other.columns["scores"][-1] == 1.0
     assert any("1 is assumed" in note for note in notes)
     mine, _ = scored("是的？", "不对！", score=-2.5)
-    assert mine["columns"]["scores"][-1] == -2.5
+    assert mine.columns["scores"][-1] == -2.5
 
     trained, notes = scored("请问1+1=2？", "是的，等于2！", where=str(runs / "plain"))
-    assert any(trained["columns"]["kl"])
-    assert len(set(trained["columns"]["values"])) > 1
+    assert any(trained.columns["kl"])
+    assert len(set(trained.columns["values"])) > 1
     assert not any("没有训练过" in note for note in notes)
     assert walk(trained).wrongs == 0
-    assert trained["columns"]["ref_log_probs"] == rollout["columns"]["old_log_probs"]
+    assert trained.columns["ref_log_probs"] == rollout.columns["old_log_probs"]
 
 
 def test_the_recorded_log_probs_of_a_run_come_out_of_scoring_its_own_answer(runs: Path) -> None:
@@ -483,10 +481,10 @@ def test_the_recorded_log_probs_of_a_run_come_out_of_scoring_its_own_answer(runs
 
     for row in range(8):
         kept = recorded(runs / "plain", 1, row)
-        if kept["tokens"][-1].get("special") and kept["info"]["finish_reason"] == "stop":
-            rollout, _ = scored(kept["prompt"].removeprefix("<bos>"), kept["response"])
+        if kept.tokens[-1].special and kept.info.finish_reason == "stop":
+            rollout, _ = scored(kept.prompt.removeprefix("<bos>"), kept.response)
             for name in ("old_log_probs", "ref_log_probs", "scores"):
-                assert rollout["columns"][name] == pytest.approx(list(kept["columns"][name]), abs=1e-5)
+                assert rollout.columns[name] == pytest.approx(list(kept.columns[name]), abs=1e-5)
             return
     raise AssertionError("no rollout of the first step has ended")
 

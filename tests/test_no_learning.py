@@ -11,9 +11,9 @@ from test_train import SMALL
 
 from mingce.config import read_config
 from mingce.record.run import Run
+from mingce.sources.runs import RunSource
 from mingce.training import report, start
 from mingce.training.no_learning import WINDOW, Lookout, settings_without_learning, standstill
-from mingce.view.runs import RunSource
 
 LEARNS = {
     "critic/score/mean": 0.5, "critic/score/max": 1.0, "critic/score/min": 0.0, "critic/rewards/mean": 0.45,

@@ -174,7 +174,7 @@ def test_a_stranger_s_code_is_executed_by_training_alone_and_only_once_trusted(
 
 def test_a_pair_is_explained_without_the_loss_that_only_its_file_knows(file: Path, tmp_path: Path) -> None:
     run = trained(tmp_path, *SMALL, "steps=1", f"actor.loss={file}:clipped").path
-    columns = scored("请问17+25=42？", "是的，等于42！", where=str(run))[0]["columns"]
+    columns = scored("请问17+25=42？", "是的，等于42！", where=str(run))[0].columns
     assert "advantages" in columns
     assert "policy_loss" not in columns
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import warnings
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -33,7 +34,7 @@ def with_hole() -> Rollout:
         "rewards": [0.0, -0.2, None, 0.1, 0.5],
         "values": [0.6, 0.1, None, 0.7, 0.3],
     }
-    return completed({**rollout, "columns": columns})
+    return completed(replace(rollout, columns=columns))
 
 
 @HAS_CHINESE
@@ -91,7 +92,7 @@ def arrows(rollout: Rollout) -> dict[tuple[int, int], tuple[float, str]]:
 
 def test_arrows_are_as_thick_as_what_a_later_surprise_pays() -> None:
     rollout = typed({"rewards": [0, 0, 1], "values": [0.3, 0.4, 0.6]}, gamma=0.9, lam=0.5)
-    found, deltas = arrows(rollout), rollout["columns"]["deltas"]
+    found, deltas = arrows(rollout), rollout.columns["deltas"]
     paid = {(later, earlier): 0.45 ** (later - earlier) * deltas[later] for later, earlier in ((1, 0), (2, 0), (2, 1))}
     assert found.keys() == paid.keys()
     assert sorted(found, key=lambda pair: found[pair][0]) == sorted(paid, key=lambda pair: abs(paid[pair]))

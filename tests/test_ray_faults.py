@@ -20,8 +20,8 @@ from test_train import SMALL, same_files
 from mingce.base.errors import ClusterError, RewardError
 from mingce.engine.group import Group
 from mingce.record.run import Run
+from mingce.sources.runs import RunSource
 from mingce.training import start
-from mingce.view.runs import RunSource
 
 pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_cluster")]
 

@@ -98,8 +98,8 @@ def test_the_path_itself_is_the_example() -> None:
     rollout = worked()
     world = world_of(rollout)
     path = sample_of(world, len(world.rewards))
-    assert list(path.rewards) == rollout["columns"]["rewards"]
-    assert list(path.values) == rollout["columns"]["values"]
+    assert list(path.rewards) == rollout.columns["rewards"]
+    assert list(path.values) == rollout.columns["values"]
     lost = sample_of(world, 2)
     assert lost.rewards == (*world.rewards[:2], 0.0, 0.0, 0.0, 0.0)
     assert lost.values == (*world.values[:3], *(value / 2 for value in world.values[3:]))
@@ -126,7 +126,7 @@ def test_holes_are_stepped_over_and_long_rollouts_keep_their_end() -> None:
     assert world_of(holed) == world_of(typed(THREE))
     length = 3 * LONGEST
     long = typed({"rewards": [0.0] * (length - 1) + [1.0], "values": [t / length for t in range(length)]})
-    assert world_of(long).values == tuple(long["columns"]["values"][-LONGEST:])
+    assert world_of(long).values == tuple(long.columns["values"][-LONGEST:])
 
 
 def test_the_discount_is_the_example_s() -> None:

@@ -25,10 +25,11 @@ from test_view_server import Client, served
 
 import mingce
 from mingce.record.run import Run
-from mingce.view import logs
+from mingce.sources import logs
+from mingce.sources.library import Library
+from mingce.sources.series import Part, Series
+from mingce.sources.source import Damage
 from mingce.view.api import Api
-from mingce.view.library import Library
-from mingce.view.series import Part, Series
 from mingce.view.step_index import Query
 from mingce.view.together import Together
 
@@ -202,11 +203,11 @@ def test_so_are_settings_that_are_none(tmp_path: Path, kind: str) -> None:
     """A directory without a regular config.yaml is no run; one whose file is replaced later shows what it had."""
     path = new_run(tmp_path / "runs", lines=b'{"step": 1, "a": 1}\n')
     api = Api(Library([tmp_path / "runs"]))
-    assert api.runs()[0]["estimator"] == "gae"
+    assert api.runs()[0].estimator == "gae"
     (path / "config.yaml").unlink()
     MADE[kind](path / "config.yaml")
-    assert api.run("odd")["config"]["estimator"] == "gae"
-    assert [one["file"] for one in api.run("odd")["damaged"]] == ["config.yaml"]
+    assert api.run("odd").config["estimator"] == "gae"
+    assert [one.file for one in api.run("odd").damaged] == ["config.yaml"]
 
 
 @pytest.mark.xdist_group("permissions")  # of directories above the tests' own
@@ -225,9 +226,9 @@ def test_a_file_that_may_not_be_read_is_named(tmp_path: Path) -> None:
         run = api.run("odd")
     finally:
         os.seteuid(me)
-    assert run["steps"] == [1]
+    assert run.steps == [1]
     why = "Permission denied"
-    assert run["damaged"] == [{"file": file, "why": why} for file in ("events.jsonl", "ledger/step-000001.parquet")]
+    assert run.damaged == [Damage(file, why) for file in ("events.jsonl", "ledger/step-000001.parquet")]
 
 
 # ── many ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -412,13 +413,13 @@ def test_the_index_of_a_step_follows_its_file(tmp_path: Path) -> None:
     run = new_run(tmp_path)
     write_step(run, 8)
     api = Api(Library([run]))
-    assert api.step("odd", 1)["total"] == 8
+    assert api.step("odd", 1).total == 8
     write_step(run, 12)
-    assert api.step("odd", 1)["total"] == 12
+    assert api.step("odd", 1).total == 12
     found, rows = api.spread("odd", 1, 3)
-    assert len(found["rollouts"]) == len(rows) == 3
-    by_score = sorted(api.table("odd", 1, Query())["rollouts"], key=lambda line: float(line["score"]))
-    assert {by_score[0]["row"], by_score[-1]["row"]} <= set(rows)
+    assert len(found.rollouts) == len(rows) == 3
+    by_score = sorted(api.table("odd", 1, Query()).rollouts, key=lambda line: float(line.score or 0))
+    assert {by_score[0].row, by_score[-1].row} <= set(rows)
 
 
 STRINGS = pa.array([["a"] * 3] * 8)
@@ -452,10 +453,10 @@ def test_a_rollout_of_a_million_tokens_is_cut(tmp_path: Path) -> None:
     write_step(run, 2, tokens=1_000_000)
     api = Api(Library([run]))
     found = api.rollout("odd", 1, 1)
-    assert found["more_tokens"]
-    assert len(found["tokens"]) == len(found["columns"]["advantages"]) == 50_000
-    assert api.step("odd", 1)["rollouts"][0]["length"] == 1_000_000
-    assert api.through("odd", 1, 0)["answers"]
+    assert found.more_tokens
+    assert len(found.tokens) == len(found.columns["advantages"]) == 50_000
+    assert api.step("odd", 1).rollouts[0].length == 1_000_000
+    assert api.through("odd", 1, 0).answers
 
 
 def test_a_run_that_is_deleted_while_it_is_looked_at(tmp_path: Path) -> None:

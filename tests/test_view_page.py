@@ -25,11 +25,11 @@ from mingce.algorithms import reference
 from mingce.ledger import Ledger
 from mingce.record.run import Run
 from mingce.record.store import LedgerStore
+from mingce.sources.library import Library
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.specs.kl import KL_NAMES
 from mingce.training.start import train
 from mingce.view.api import Api
-from mingce.view.library import Library
 from mingce.view.step_index import Query
 
 expect.set_options(timeout=60_000)  # a busy machine draws slowly
@@ -492,8 +492,8 @@ def test_a_step_of_many_rollouts_is_asked_for_as_it_is_scrolled(browser: Browser
         page.locator(".table-box").focus()
         page.keyboard.press("End")
         expect(page.locator("tr.waiting")).to_have_count(0)
-        lowest = Api(Library([run])).table("odd", 1, Query(sort="score", down=True, offset=2999))["rollouts"][0]
-        expect(page.locator("tr.link a").last).to_have_text(str(lowest["row"]))
+        lowest = Api(Library([run])).table("odd", 1, Query(sort="score", down=True, offset=2999)).rollouts[0]
+        expect(page.locator("tr.link a").last).to_have_text(str(lowest.row))
         page.get_by_role("searchbox").fill("response 2999")
         expect(page.locator(".count")).to_have_text("1 / 3,000")
         expect(page.locator("tr.link a")).to_have_text("2999")

@@ -12,8 +12,10 @@ import subprocess
 import sys
 import threading
 import time
+from array import array
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -26,18 +28,20 @@ from rich.console import Console
 import mingce
 from mingce.base.errors import MingceError, RunError, SettingError
 from mingce.base.numbers import number as shown
-from mingce.explain.account import account, token_values
-from mingce.explain.account_texts import LEVELS, SECTIONS, sections
+from mingce.explain.account import account, row_account, token_values
+from mingce.explain.account_texts import LEVELS, SECTIONS, names_in
+from mingce.record.rollout import Rollout
 from mingce.record.run import Run
 from mingce.record.store import LedgerStore
-from mingce.record.tokens import TokenTexts
+from mingce.record.tokens import Token, TokenTexts
+from mingce.sources.library import Library
+from mingce.sources.source import Damage
 from mingce.training import start
 from mingce.view.api import Api, thinned
 from mingce.view.app import make_app
-from mingce.view.digits import Digits, encode
+from mingce.view.digits import encode
 from mingce.view.export import chosen_answers, export_page, safe_json, write_export
 from mingce.view.gate import names_of
-from mingce.view.library import Library
 from mingce.view.serve import Address, listen
 
 SMALL = ("prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "validation.examples=4", "threads=1")
@@ -254,14 +258,14 @@ def test_the_account_says_the_ledgers_numbers(api: Api, runs: Path, name: str) -
     ledger = LedgerStore(runs / name / "ledger").read(2)
     for row in range(len(ledger)):
         rollout = api.rollout(name, 2, row)
-        for t in range(len(rollout["tokens"])):
+        for t in range(len(rollout.tokens)):
             for section in account(rollout, t, "engineer", "en"):
-                seen.add(section["id"])
-                if section["id"] in columns:
-                    stored = float(ledger[columns[section["id"]]][row, t])
-                    assert section["agrees"], (row, t, section)
-                    assert section["computed"] == pytest.approx(stored, abs=2e-5)
-                    assert section["substituted"].endswith(f"= {shown(stored)}"), section
+                seen.add(section.id)
+                if section.id in columns:
+                    stored = float(ledger[columns[section.id]][row, t])
+                    assert section.agrees, (row, t, section)
+                    assert section.computed == pytest.approx(stored, abs=2e-5)
+                    assert section.substituted.endswith(f"= {shown(stored)}"), section
     critic = {"delta", "return", "value_loss", "end", "whitening"} if name != "group" else set()
     assert seen == {"state", "kl", "reward", "advantage", "ratio", "policy"} | critic
 
@@ -273,46 +277,52 @@ OTHERS = "monte_carlo td0 n_step uniform last_k attention dr_grpo rloo reinforce
 def test_every_estimator_has_its_account(api: Api, estimator: str) -> None:
     """The section of each estimator arrives at its twin's advantage and leaves no placeholder open."""
     rollout = api.rollout("plain", 2, 1)
-    rollout["settings"] = rollout["settings"] | {"estimator": estimator}
-    rollout["columns"] = rollout["columns"] | {"attention_weights": [0.5] * len(rollout["tokens"])}
-    values, _ = token_values(rollout, 0)
+    columns = {**rollout.columns, "attention_weights": [0.5] * len(rollout.tokens)}
+    settings = replace(rollout.settings, estimator=estimator)
+    values, _ = token_values(replace(rollout, settings=settings, columns=columns), 0)
     computed = values["computed_advantage"]
     for column in ("advantages", "returns", "whitened_advantages"):
-        rollout["columns"].pop(column)
-    (section,) = [s for s in account(rollout, 0, "proof", "zh") if s["id"] == "advantage"]
-    assert section["computed"] == pytest.approx(computed)
-    assert section["substituted"].endswith(f"= {shown(computed)}")
-    assert not re.search(r"\{[a-z_]+\}", section["substituted"] + section["meaning"])
+        columns.pop(column)
+    entries = account(replace(rollout, settings=settings, columns=columns), 0, "proof", "zh")
+    (section,) = [entry for entry in entries if entry.id == "advantage"]
+    assert section.computed == pytest.approx(computed)
+    assert section.substituted.endswith(f"= {shown(computed)}")
+    assert not re.search(r"\{[a-z_]+\}", section.substituted + section.meaning)
+
+
+def with_number(rollout: Rollout, column: str, t: int, number: float) -> Rollout:
+    changed = list(rollout.columns[column])
+    changed[t] = number
+    return replace(rollout, columns={**rollout.columns, column: changed})
 
 
 def test_an_account_that_does_not_recompute_says_so(api: Api) -> None:
-    rollout = json.loads(encode(api.rollout("plain", 2, 0)))
-    rollout["columns"]["advantages"][2] += 0.25
-    wrong = {s["id"]: s for s in account(rollout, 2, "child", "zh")}
-    assert not wrong["advantage"]["agrees"]
-    assert wrong["advantage"]["recorded"] == pytest.approx(wrong["advantage"]["computed"] + 0.25, abs=1e-4)
+    rollout = with_number(api.rollout("plain", 2, 0), "advantages", 2, 0.25)
+    wrong = {entry.id: entry for entry in account(rollout, 2, "child", "zh")}["advantage"]
+    assert not wrong.agrees
+    assert wrong.recorded == 0.25
+    assert wrong.computed == pytest.approx(api.rollout("plain", 2, 0).columns["advantages"][2], abs=1e-4)
+    assert row_account(rollout).disagreeing["advantage"] == [2]
 
 
 def test_a_token_of_a_tool_has_no_account(api: Api) -> None:
-    rollout = json.loads(encode(api.rollout("plain", 2, 0)))
-    rollout["columns"]["response_mask"][1] = 0
-    assert [section["id"] for section in account(rollout, 1, "child", "en")] == ["not_chosen"]
+    rollout = with_number(api.rollout("plain", 2, 0), "response_mask", 1, 0)
+    assert [entry.id for entry in account(rollout, 1, "child", "en")] == ["not_chosen"]
 
 
 def test_the_account_exists_at_every_level_in_both_languages(api: Api) -> None:
     rollout = api.rollout("ragged", 2, 0)
-    last = len(rollout["tokens"]) - 1
+    last = len(rollout.tokens) - 1
     for lang in ("zh", "en"):
-        meanings = [[s["meaning"] for s in account(rollout, last, level, lang)] for level in LEVELS]
+        meanings = [[entry.meaning for entry in account(rollout, last, level, lang)] for level in LEVELS]
         assert len({len(found) for found in meanings}) == 1
         for texts in meanings:
             assert not any(re.search(r"\{[a-z_]+\}", text) for text in texts)
             assert all(re.search("[\u4e00-\u9fff]", text) for text in texts) == (lang == "zh")
     known = {name for name in token_values(rollout, 0)[0]}
     known |= {"group_mean", "group_std", "group_size", "others_mean", "share", "std", "whitened"}
-    for section in sections():
-        text = json.dumps(section, ensure_ascii=False)
-        assert set(re.findall(r"(?<![_^])\{([a-z_]+)\}", text)) <= known, section["id"]
+    for section in SECTIONS:
+        assert names_in(section) <= known, section.id
 
 
 # ── who may ask ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -359,10 +369,10 @@ def test_links_that_lead_outside_are_not_followed(runs: Path, tmp_path: Path) ->
     ledger.unlink()
     ledger.symlink_to(outside / "secret" / "ledger" / "step-000002.parquet")
     api = Api(Library([inside]))
-    assert [run["name"] for run in api.runs()] == ["honest"]
+    assert [run.name for run in api.runs()] == ["honest"]
     run = api.run("honest")
-    assert run["ledger_steps"] == [1, 3]
-    assert run["damaged"] == [{"file": "ledger/step-000002.parquet", "why": "it is not a regular file"}]
+    assert run.ledger_steps == [1, 3]
+    assert run.damaged == [Damage("ledger/step-000002.parquet", "it is not a regular file")]
 
 
 @pytest.mark.parametrize("path", ["/", "/api/runs", "/api/texts", "/nothing", "/static/nothing.js"])
@@ -390,7 +400,7 @@ def test_looking_changes_no_file(runs: Path, tmp_path: Path) -> None:
     (run / "ledger" / "uids.sqlite").unlink()
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
     api = Api(Library([run]))
-    api.runs(), api.run("plain"), api.step("plain", 1), api.rollout("plain", 1, 0), api.through("plain")
+    api.runs(), api.run("plain"), api.step("plain", 1), api.rollout("plain", 1, 0), api.prompts("plain")
     api.audit("plain", 1), api.progress("plain"), mingce.load_run(run).tokens(1)
     assert {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")} == before
 
@@ -464,10 +474,10 @@ def test_a_file_that_is_mended_is_shown_again(runs: Path, tmp_path: Path) -> Non
     whole = path.read_bytes()
     path.write_bytes(whole[:100])
     api = Api(Library([run]))
-    assert api.run("mended")["ledger_steps"] == [2, 3]
+    assert api.run("mended").ledger_steps == [2, 3]
     path.write_bytes(whole)
     found = api.run("mended")
-    assert (found["ledger_steps"], found["damaged"]) == ([1, 2, 3], [])
+    assert (found.ledger_steps, found.damaged) == ([1, 2, 3], [])
 
 
 def test_a_dump_is_a_run_of_one_step(tmp_path: Path) -> None:
@@ -487,21 +497,21 @@ def test_a_dump_is_a_run_of_one_step(tmp_path: Path) -> None:
     )  # fmt: skip
     (tmp_path / "not-a-dump.bin").write_bytes(b"nothing")
     api = Api(Library([dump, tmp_path / "not-a-dump.bin"]))
-    listed = {run["name"]: run for run in api.runs()}
-    assert listed["step_7.npz"]["kind"] == "dump"
-    assert listed["not-a-dump.bin"]["message"]
-    run = api.run(listed["step_7.npz"]["id"])
-    assert run["ledger_steps"] == [7]
-    step = api.step(run["id"], 7)
-    assert [entry["length"] for entry in step["rollouts"]] == mask.sum(axis=1).tolist()
-    rollout = api.rollout(run["id"], 7, 0)
-    assert len(rollout["tokens"]) == mask[0].sum()
-    assert rollout["texts"] is False
-    assert rollout["columns"]["advantages"] == advantages[0][mask[0]].tolist()
-    assert (rollout["settings"]["gamma"], rollout["settings"]["lam"]) == (pytest.approx(1.0), pytest.approx(0.9))
-    sections = {section["id"]: section for section in account(rollout, 0, "engineer", "zh")}
-    assert sections["advantage"]["agrees"]
-    assert api.audit(run["id"], 7)["source"]
+    listed = {run.name: run for run in api.runs()}
+    assert listed["step_7.npz"].kind == "dump"
+    assert listed["not-a-dump.bin"].message
+    run = api.run(listed["step_7.npz"].id)
+    assert run.ledger_steps == [7]
+    step = api.step(run.id, 7)
+    assert [entry.length for entry in step.rollouts] == mask.sum(axis=1).tolist()
+    rollout = api.rollout(run.id, 7, 0)
+    assert len(rollout.tokens) == mask[0].sum()
+    assert rollout.has_texts is False
+    assert rollout.columns["advantages"] == advantages[0][mask[0]].tolist()
+    assert (rollout.settings.gamma, rollout.settings.lam) == (pytest.approx(1.0), pytest.approx(0.9))
+    entries = {entry.id: entry for entry in account(rollout, 0, "engineer", "zh")}
+    assert entries["advantage"].agrees
+    assert api.audit(run.id, 7)["rows"] == 32
     encode([run, step, rollout])
 
 
@@ -532,9 +542,9 @@ def test_a_run_that_appears_is_found(runs: Path, tmp_path: Path) -> None:
     assert api.runs() == []
     shutil.copytree(runs / "group", tmp_path / "new run")
     (found,) = api.runs()
-    assert found["name"] == "new run"
-    assert re.fullmatch("run-[0-9a-f]{8}", found["id"])
-    assert api.run(found["id"])["steps"]
+    assert found.name == "new run"
+    assert re.fullmatch("run-[0-9a-f]{8}", found.id)
+    assert api.run(found.id).steps
 
 
 # ── text ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -657,14 +667,14 @@ def test_pieces_of_one_character_share_a_glyph(tmp_path: Path) -> None:
     tokenizer.save(str(file))
     texts = TokenTexts(file)
     ids = [*tokenizer.encode("a数 🙂\n").ids, 256]
-    found = texts.texts(ids)
-    assert [token["text"] for token in found] == ["a", "数", "", "", " ", "🙂", "", "", "", "\n", "<eos>"]
-    assert [token["glyph"] for token in found] == [0, 1, 1, 1, 2, 3, 3, 3, 3, 4, 5]
-    assert found[-1]["special"]
-    broken = texts.texts([*tokenizer.encode("数").ids[:2], *tokenizer.encode("b").ids, 999])
-    assert [token["text"] for token in broken] == ["\ufffd", "", "b", "⟨999⟩"]
+    found = texts.tokens(ids)
+    assert [token.text for token in found] == ["a", "数", "", "", " ", "🙂", "", "", "", "\n", "<eos>"]
+    assert [token.glyph for token in found] == [0, 1, 1, 1, 2, 3, 3, 3, 3, 4, 5]
+    assert found[-1].special
+    broken = texts.tokens([*tokenizer.encode("数").ids[:2], *tokenizer.encode("b").ids, 999])
+    assert [token.text for token in broken] == ["\ufffd", "", "b", "⟨999⟩"]
     (tmp_path / "damaged.json").write_text("{")
-    assert TokenTexts(tmp_path / "damaged.json").texts([3]) == [{"id": 3, "text": "⟨3⟩", "glyph": 0}]
+    assert TokenTexts(tmp_path / "damaged.json").tokens([3]) == [Token(3, "⟨3⟩", 0)]
 
 
 # ── for code, and the command ────────────────────────────────────────────────────────────────────────────────────────
@@ -694,7 +704,7 @@ def test_frames_hold_the_same_numbers(runs: Path) -> None:
 def test_looking_does_not_load_torch(runs: Path) -> None:
     program = (
         "import sys, mingce; light = len(sys.modules)\n"
-        "from pathlib import Path; from mingce.view.api import Api, texts; from mingce.view.library import Library\n"
+        "from pathlib import Path; from mingce.view.api import Api, texts; from mingce.sources.library import Library\n"
         "import mingce.view.app, mingce.view.serve\n"
         f"api = Api(Library([Path({str(runs)!r})])); api.run('plain'); api.rollout('plain', 1, 0); texts()\n"
         "assert light < 120, light; assert not {'torch', 'transformers', 'numba'} & set(sys.modules)"
@@ -729,7 +739,7 @@ def test_numbers_are_written_shortly_and_read_back_exactly() -> None:
     rng = np.random.default_rng(0)
     special = [0.0, -0.0, 1e-45, 3.4028235e38, 0.1, 16777216.0, -1e-8]
     values = np.concatenate([special, rng.normal(size=500) * 10.0 ** rng.integers(-30, 30, 500)]).astype(np.float32)
-    written = encode({"a": Digits(values.tolist()), "b": [Digits([])], "c": "0"})
+    written = encode({"a": array("f", values), "b": [array("f")], "c": "0"})
     read = json.loads(written)
     assert np.array_equal(np.array(read["a"], dtype=np.float32), values)
     assert (read["b"], read["c"]) == ([[]], "0")

@@ -66,11 +66,16 @@ def masked_var(values: Column, mask: MaskColumn, unbiased: bool = True) -> float
 
 def masked_whiten(values: Column, mask: MaskColumn, shift_mean: bool = True) -> Matrix:
     mean, variance = masked_mean(values, mask), masked_var(values, mask)
+    return standardise(values, mask, mean, variance, 0.0 if shift_mean else mean)
+
+
+def standardise(values: Column, mask: MaskColumn, mean: float, variance: float, shift: float = 0.0) -> Matrix:
+    """(A − μ)/√(σ² + 10⁻⁸) with the given moments; 0 where there is no variance."""
     whitened = zeros(mask)
     for b, row in enumerate(mask):
         for t in chosen(row):
             standard = (values[b][t] - mean) / math.sqrt(variance + 1e-8) if variance > 0 else 0.0
-            whitened[b][t] = standard if shift_mean else standard + mean
+            whitened[b][t] = standard + shift
     return whitened
 
 

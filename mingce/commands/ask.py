@@ -60,8 +60,8 @@ def ask(
         raise UnknownNameError("level", level, LEVELS)
     question, place = _question_and_place(words)
     about = _example(place, numbers or {}, settings or {}, after, step, rollout, mapping)
-    if token is not None and not 0 <= token < len(about["tokens"]):
-        count = len(about["tokens"])
+    if token is not None and not 0 <= token < len(about.tokens):
+        count = len(about.tokens)
         raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
     talk = Talk(console, Conversation(about, lang=lang, level=level, token=token), directory)
     if resume is not None:
@@ -106,8 +106,8 @@ def _example(
         if columns:
             raise SettingError("numbers typed in are an example of their own; leave out the run.")
         about = example.recorded(place, step, row or 0, mapping)
-        if not about["tokens"] or not any(about["columns"]["response_mask"]):
-            raise RunError(f"rollout {about['row']} of step {about['step']} has no chosen token; choose another one.")
+        if not about.tokens or not any(about.columns["response_mask"]):
+            raise RunError(f"rollout {about.row} of step {about.step} has no chosen token; choose another one.")
         return example.changed(about, **chosen) if chosen else about
     if step is not None or row is not None:
         raise SettingError("--step and --rollout choose from a run or a dump; give its path too.")

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import cast
+from functools import partial
 
 from rich.box import SIMPLE_HEAD
 from rich.style import Style
@@ -14,6 +14,7 @@ from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
 from mingce.explain.account_table import cell
+from mingce.record.tokens import added_texts
 from mingce.watch.tokens import grouped, visible
 
 LOW, HIGH = (36, 92, 214), (34, 150, 84)
@@ -110,12 +111,4 @@ def account(spoken: Spoken, scale: Scale, title: str, headings: Sequence[str]) -
 
 def token_strings(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> list[str]:
     """What each token adds to the text: nothing while a character's bytes are not all there, or for special tokens."""
-    strings, so_far = [], ""
-    for count in range(1, len(ids) + 1):
-        text = cast(str, tokenizer.decode(list(ids[:count]), skip_special_tokens=True))
-        if text.endswith("�"):
-            strings.append("")
-        else:
-            strings.append(text[len(so_far) :])
-            so_far = text
-    return strings
+    return added_texts(partial(tokenizer.decode, skip_special_tokens=True), ids)

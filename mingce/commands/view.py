@@ -11,9 +11,9 @@ from rich.markup import escape
 from mingce.base.errors import SettingError
 from mingce.base.lang import say
 from mingce.base.numbers import show_bytes
+from mingce.sources.library import Library
 from mingce.view.api import Api
 from mingce.view.gate import is_loopback
-from mingce.view.library import Library
 from mingce.view.serve import Address, serve
 
 

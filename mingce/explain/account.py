@@ -1,25 +1,29 @@
-"""One token's account with its own numbers: recomputed in float64 by the twins and held against what the ledger says.
+"""One token's account with its own numbers: recomputed in float64 by the definitions and held against the ledger.
 
-`account(rollout, t, "engineer", "zh")` takes a rollout as the page gets it (mingce.view.api.Api.rollout) and gives a
-list of {id, title, formula, substituted, meaning, recorded, computed, agrees}. Where ledger and twin agree the ledger's
-number is shown; where they do not, the twin's is, and `agrees` is False.
+`account(rollout, t, "engineer", "zh")` gives its entries in reading order. Where ledger and definition agree the
+ledger's number is shown; where they do not, the definition's is, and `agrees` is False. `row_account` is the same for
+every token of a rollout at once, in numbers alone: the page puts them into the words it has.
 """
 
 from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
-from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
-from mingce.explain.account_texts import LEVELS, SECTIONS, Section
-from mingce.explain.recomputed import filled, recompute
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section, names_in
+from mingce.explain.recomputed import Computed, group_of, recompute, used_advantages, value_losses
+from mingce.record.rollout import Columns, Rollout
+from mingce.specs.facts import SMALL as SMALL
+from mingce.specs.facts import STATE_END as STATE_END
+from mingce.specs.facts import Facts, Row, row_of, section_applies, section_case, token_facts, token_texts
 
 TOLERANCE = 2e-5
-SMALL = 0.0005
-STATE_END = 12
 RESULTS = {  # which number a section arrives at, and the column that records it
     "kl": ("kl", "kl"),
     "reward": ("reward", "rewards"),
@@ -36,219 +40,209 @@ _OPERATORS = "+−·/"
 Values = dict[str, Any]
 
 
-def account(rollout: Mapping[str, Any], t: int, level: str, lang: str) -> list[dict[str, Any]]:
+@dataclass(frozen=True)
+class Entry:
+    """One section of a token's account, written out."""
+
+    id: str
+    title: str
+    formula: str
+    substituted: str
+    meaning: str
+    recorded: float | None
+    computed: float | None
+    agrees: bool
+
+
+def account(rollout: Rollout, t: int, level: str, lang: str) -> list[Entry]:
     """The account of token t at one of LEVELS in zh or en."""
     assert level in LEVELS, level
     assert lang in ("zh", "en"), lang
     values, recorded = token_values(rollout, t)
     which, language = LEVELS.index(level), 0 if lang == "zh" else 1
-    found = []
+    entries = []
     for section in SECTIONS:
         if not applies(section, rollout, values):
             continue
         name, column = RESULTS.get(section.id, ("", ""))
-        here = recorded.get(column)
         words = section.words[which][language]
         case = section.cases.get(case_of(section.case_of, rollout, t, values) or "")
         if case:
             words += (" " if lang == "en" else "") + case[language]
-        found.append(
-            {
-                "id": section.id,
-                "title": section.title[language],
-                "formula": section.formula,
-                "substituted": substituted(section.numbers, values, formula=True),
-                "meaning": substituted(words, values, plain=level == "child"),
-                "recorded": here,
-                "computed": values.get(f"computed_{name}", values.get(name)) if name else None,
-                "agrees": values.get(f"agrees_{name}", True) if name else True,
-            }
+        entries.append(
+            Entry(
+                section.id,
+                section.title[language],
+                section.formula,
+                substituted(section.numbers, values, formula=True),
+                substituted(words, values, plain=level == "child"),
+                recorded.get(column),
+                values.get(f"computed_{name}"),
+                values.get(f"agrees_{name}", True),
+            )
         )
-    return found
+    return entries
 
 
-def applies(section: Section, rollout: Mapping[str, Any], values: Values) -> bool:
+def applies(section: Section, rollout: Rollout, values: Values) -> bool:
     """Whether a section is about this token of this rollout."""
-    if (section.id == "not_chosen") != (not values["chosen"]):
-        return False
-    settings = rollout["settings"]
-    if section.estimators is not None and settings.get("estimator") not in section.estimators:
-        return False
-    if section.losses is not None and (settings.get("policy_loss") or "ppo") not in section.losses:
-        return False
-    return all(values.get(name) is not None for name in section.needs) and all(
-        values.get(name) is None for name in section.lacks
-    )
+    return section_applies(section, values, rollout.settings.as_dict())
 
 
-def case_of(rule: str | None, rollout: Mapping[str, Any], t: int, values: Values) -> str | None:
+def case_of(rule: str | None, rollout: Rollout, t: int, values: Values) -> str | None:
     """Which of a section's cases this token is."""
-    columns = rollout["columns"]
-    if rule is None:
-        return None
-    if rule == "end":
-        if values["next_token"] is not None:
-            return "inside"
-        return "bootstrapped" if rollout.get("bootstrap") else "ended"
-    if rule == "policy":
-        return "dual" if _at(columns, "dual_clipped", t) else "clipped" if _at(columns, "clipped", t) else "free"
-    if rule == "value":
-        return "clipped" if _at(columns, "value_clipped", t) else "free"
-    if rule == "ratio":
-        gap = values["ratio"] - 1
-        return "same" if abs(gap) < SMALL else "up" if gap > 0 else "down"
-    number = values[rule]
-    return "zero" if abs(number) < SMALL else "positive" if number > 0 else "negative"
+    return section_case(rule, values, rollout.columns, t)
 
 
 # ── the numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
-def token_values(rollout: Mapping[str, Any], t: int) -> tuple[Values, dict[str, float | None]]:
+@dataclass(frozen=True)
+class Book:
+    """A rollout's columns as its account has them: the ledger's numbers where the definitions confirm them."""
+
+    columns: Columns
+    computed: Computed
+    row: Row
+    disagreeing: Mapping[str, Sequence[int]]
+    """By column, the tokens whose number in the ledger the definitions do not confirm."""
+
+
+@lru_cache(maxsize=8)
+def book_of(rollout: Rollout) -> Book:
+    """The book of a rollout; kept, for its tokens are asked for in turn."""
+    computed = recompute(rollout)
+    columns, wrong = _settle(rollout.columns, computed)
+    losses = value_losses(rollout, columns.get("returns"))
+    columns, wrong_losses = _settle(columns, losses)
+    used = used_advantages(rollout)
+    if used is not None:
+        columns["used"] = used
+    row = row_of(columns, rollout.settings.as_dict(), rollout.bootstrap, rollout.whitening, group_of(rollout))
+    return Book(columns, computed | losses, row, wrong | wrong_losses)
+
+
+def _settle(recorded: Columns, computed: Computed) -> tuple[dict[str, Any], dict[str, list[int]]]:
+    """Of each column the ledger's numbers, but the definition's where they do not agree or the ledger has none."""
+    columns: dict[str, Any] = dict(recorded)
+    wrong: dict[str, list[int]] = {}
+    for name, theirs in computed.items():
+        ours = recorded.get(name)
+        if ours is None:
+            columns[name] = theirs
+            continue
+        odd = [t for t, pair in enumerate(zip(ours, theirs, strict=True)) if not _agree(*pair)]
+        missing = [t for t, (a, b) in enumerate(zip(ours, theirs, strict=True)) if a is None and b is not None]
+        if odd or missing:
+            columns[name] = list(ours)
+            for t in (*odd, *missing):
+                columns[name][t] = theirs[t]
+        if odd:
+            wrong[name] = odd
+    return columns, wrong
+
+
+def _agree(recorded: float | None, computed: float | None) -> bool:
+    if recorded is None or computed is None:
+        return True
+    return abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))
+
+
+def token_values(rollout: Rollout, t: int) -> tuple[Values, dict[str, float | None]]:
     """What stands for each placeholder at token t (None where it is not known), and what the ledger records."""
-    columns, settings, whitening = rollout["columns"], rollout["settings"], rollout.get("whitening") or {}
-    mask = columns["response_mask"]
-    slots = reference.chosen(mask)
-    texts = _glyph_texts(rollout["tokens"])
-    recorded = {name: _at(columns, name, t) for name in columns}
-    values: Values = {"t": t, "T": len(mask), "chosen": t in slots, "token": texts[t], "next_token": None}
-    before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:t])
-    values["state_end"] = before[-STATE_END:].replace("\n", "↵")
-    if t not in slots:
-        return values, recorded
-    place = slots.index(t)
-    following = slots[place + 1] if place + 1 < len(slots) else None
-    values |= {name: settings.get(name) for name in _SETTINGS}
-    values |= {name: recorded.get(column) for name, column in _INPUTS.items()}
-    values |= {
-        "chosen_left": len(slots) - place - 1,
-        "next_token": None if following is None else texts[following],
-        "uid": rollout.get("uid"),
-        "bootstrap": rollout.get("bootstrap", 0.0),
-        "mean": whitening.get("mean"),
-        "count": whitening.get("count"),
-    }
-    _kl_and_reward(values, settings)
-    _credit(values, rollout, t, following)
-    if recorded.get("whitened_advantages") is not None and whitening:
-        spread = math.sqrt(whitening["variance"] + whitening["epsilon"])
-        raw = recorded["advantages"]
-        if raw is not None:
-            values["std"] = spread
-            values["whitened"] = (raw - whitening["mean"]) / spread if whitening["variance"] > 0 else 0.0
-    used = recorded.get("whitened_advantages")
-    values["used"] = recorded.get("advantages") if used is None else used
-    _losses(values, rollout, t)
+    book = book_of(rollout)
+    recorded = {name: column[t] for name, column in rollout.columns.items()}
+    texts, glyphs = [token.text for token in rollout.tokens], [token.glyph for token in rollout.tokens]
+    values = token_texts(t, rollout.prompt, texts, glyphs, book.row.following[t])
+    if book.row.left[t] is None:
+        return {"t": t, "T": len(texts), "chosen": False} | values, recorded
+    values |= {"uid": rollout.uid} | token_facts(t, book.columns, book.row)
     for name, column in RESULTS.values():
-        _settle(values, name, recorded.get(column))
+        computed = book.computed.get(column)
+        values[f"computed_{name}"] = None if computed is None else computed[t]
+        if recorded.get(column) is not None and values[f"computed_{name}"] is not None:
+            values[f"agrees_{name}"] = t not in book.disagreeing.get(column, ())
     return values, recorded
 
 
-_SETTINGS = (
-    "beta", "gamma", "lam", "n", "k", "kl_estimator", "clip_low", "clip_high", "dual_clip", "value_clip",
-)  # fmt: skip
-_INPUTS = {
-    "score": "scores",
-    "value": "values",
-    "entropy": "entropy",
-    "rollout_log_prob": "rollout_log_probs",
-    "old_log_prob": "old_log_probs",
-    "ref_log_prob": "ref_log_probs",
-    "new_log_prob": "new_log_probs",
+# ── a whole rollout for the page ─────────────────────────────────────────────────────────────────────────────────────
+
+
+@dataclass(frozen=True)
+class RowAccount:
+    """Every token's account in numbers. A fact is shared by all chosen tokens, or a column, or a list of its own.
+
+    `choices` are the different selections of sections that tokens have, each section with its case, and `choice` says
+    which of them is each token's: `[[0, ""]]` is the first section without a case.
+    """
+
+    shared: Mapping[str, float | str | None]
+    columns: Mapping[str, str]
+    lists: Mapping[str, Sequence[float | None]]
+    choices: Sequence[Sequence[tuple[int, str]]]
+    choice: Sequence[int]
+    disagreeing: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    """By section, the tokens whose number in the ledger the definitions do not confirm."""
+
+
+_TEXTS = ("token", "next_token", "state_end")
+
+
+def row_account(rollout: Rollout) -> RowAccount:
+    """The accounts of all tokens of a rollout."""
+    book, settings = book_of(rollout), rollout.settings.as_dict()
+    facts = [token_facts(t, book.columns, book.row) for t in range(len(rollout.tokens))]
+    choices: dict[tuple[tuple[int, str], ...], int] = {}
+    choice = [choices.setdefault(_sections(one, book, settings), len(choices)) for one in facts]
+    used = {name for sections in choices for place, _ in sections for name in names_in(SECTIONS[place])}
+    shared = {name: value for name, value in book.row.shared.items() if name in used}
+    names = [name for name in facts[0] if name in used and name not in shared and name != "t"] if facts else []
+    columns = {name: known for name in names if (known := _recorded_as(name, rollout, book))}
+    wrong = {one: column for one, (_, column) in RESULTS.items() if column in book.disagreeing}
+    return RowAccount(
+        shared=shared,
+        columns=columns,
+        lists={name: _brief([one[name] for one in facts]) for name in names if name not in columns},
+        choices=list(choices),
+        choice=choice,
+        disagreeing={one: book.disagreeing[column] for one, column in wrong.items()},
+    )
+
+
+def _sections(facts: Facts, book: Book, settings: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
+    """The sections of a token by their places in SECTIONS, with their cases."""
+    return tuple(
+        (place, section_case(section.case_of, facts, book.columns, facts["t"]) or "")
+        for place, section in enumerate(SECTIONS)
+        if section_applies(section, facts, settings)
+    )
+
+
+_COLUMNS = {
+    "score": "scores", "value": "values", "entropy": "entropy", "rollout_log_prob": "rollout_log_probs",
+    "old_log_prob": "old_log_probs", "ref_log_prob": "ref_log_probs", "new_log_prob": "new_log_probs",
     "new_value": "new_values",
-    "kl": "kl",
-    "reward": "rewards",
-}
+} | dict(RESULTS.values())  # fmt: skip
 
 
-def _kl_and_reward(values: Values, settings: Mapping[str, Any]) -> None:
-    old, ref = values["old_log_prob"], values["ref_log_prob"]
-    estimator = settings.get("kl_estimator")
-    if values["kl"] is not None and old is not None and ref is not None and estimator not in (None, "full"):
-        values["computed_kl"] = reference.kl_penalty(old, ref, estimator, settings.get("kl_clamp"))
-    if values["score"] is not None and values["reward"] is not None:
-        kl, beta = values["kl"], values["beta"]
-        if kl is not None and beta is not None:
-            values["computed_reward"] = reference.kl_rewards([[values["score"]]], [[kl]], [[1]], beta)[0][0]
-        elif kl is None:
-            values["computed_reward"] = values["score"]
+def _recorded_as(name: str, rollout: Rollout, book: Book) -> str | None:
+    """The column of the ledger that is the fact, number by number."""
+    column = _COLUMNS.get(name)
+    if name == "used":
+        column = "whitened_advantages" if "whitened_advantages" in rollout.columns else "advantages"
+        return column if column in rollout.columns else None
+    same = column is not None and column in rollout.columns and book.columns[column] is rollout.columns[column]
+    return column if same else None
 
 
-def _credit(values: Values, rollout: Mapping[str, Any], t: int, following: int | None) -> None:
-    """δ, A, R and what they are made of, by the estimator's definition over the whole row or group."""
-    columns, settings = rollout["columns"], rollout["settings"]
-    gamma, lam, critic = settings.get("gamma"), settings.get("lam"), filled(columns.get("values"))
-    credit = recompute(rollout)
-    if "rewards" not in columns:
-        return
-    slots = reference.chosen(columns["response_mask"])
-    rewards = filled(columns["rewards"]) or []
-    values["own"] = values["total"] = math.fsum(rewards[s] for s in slots)
-    if gamma is not None and lam is not None:
-        values["gamma_lam"] = gamma * lam
-    if credit.deltas is not None:
-        values["delta"] = credit.deltas[t]
-        values["next_value"] = (
-            float(rollout.get("bootstrap") or 0.0) if following is None else (critic or [])[following]
-        )
-    if credit.advantages is None:
-        return
-    values["advantage"] = credit.advantages[t]
-    values["next_advantage"] = 0.0 if following is None else credit.advantages[following]
-    values["return"] = None if credit.returns is None else credit.returns[t]
-    values["baseline"] = values["own"] - credit.advantages[t]
-    values["share"] = credit.advantages[t] / values["own"] if values["own"] else 1.0 / len(slots)
-    values |= credit.group
-
-
-def _losses(values: Values, rollout: Mapping[str, Any], t: int) -> None:
-    old, new, used = values["old_log_prob"], values["new_log_prob"], values["used"]
-    low, high = values["clip_low"], values["clip_high"]
-    if old is not None and new is not None:
-        values["log_ratio"] = new - old
-        values["ratio"] = reference.policy_term(old, new, 0.0).ratio
-        row = recompute(rollout)
-        values["sequence_ratio"] = row.sequence_ratio
-        if used is not None and row.losses is not None:
-            values["policy_loss"] = row.losses[t].loss
-        if used is not None and low is not None and high is not None:
-            values["low_bound"], values["high_bound"] = 1 - low, 1 + high
-            values["clipped_ratio"] = min(max(values["ratio"], 1 - low), 1 + high)
-            values["plain_term"] = values["ratio"] * used
-            values["clipped_term"] = values["clipped_ratio"] * used
-    guess, target, value, reach = values["new_value"], values.get("return"), values["value"], values["value_clip"]
-    if guess is not None and target is not None and value is not None:
-        values["value_loss"] = reference.value_term(guess, target, value, reach).loss
-        values["plain_square"] = (guess - target) ** 2
-        if reach is not None:
-            values["near_value"] = min(max(guess, value - reach), value + reach)
-            values["clipped_square"] = (values["near_value"] - target) ** 2
-
-
-def _settle(values: Values, name: str, recorded: float | None) -> None:
-    """The ledger's number where the twin agrees with it, the twin's otherwise."""
-    computed = values.get(f"computed_{name}", values.get(name))
-    values[f"computed_{name}"] = computed
-    if computed is None or recorded is None:
-        values[name] = recorded if computed is None else computed
-        return
-    agrees = abs(computed - recorded) <= TOLERANCE * max(1.0, abs(recorded))
-    values[f"agrees_{name}"] = agrees
-    values[name] = recorded if agrees else computed
-
-
-def _at(columns: Mapping[str, Any], name: str, t: int) -> float | None:
-    column = columns.get(name)
-    found: float | None = None if column is None else column[t]
-    return found
-
-
-def _glyph_texts(tokens: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Every token's text; the pieces of one character all read as that character."""
-    by_glyph: dict[int, str] = {}
-    for token in tokens:
-        by_glyph[token["glyph"]] = by_glyph.get(token["glyph"], "") + token["text"]
-    return [by_glyph[token["glyph"]].replace("\n", "↵") for token in tokens]
+def _brief(column: Sequence[float | None]) -> Sequence[float | None]:
+    """The numbers in few digits: as float32 where they are such, else ten significant ones."""
+    known = [x for x in column if x is not None]
+    if len(known) == len(column) and all(map(math.isfinite, known)):
+        narrow = array("f", known)
+        if list(narrow) == known:
+            return narrow
+    return [None if x is None or not math.isfinite(x) else float(f"{x:.10g}") for x in column]
 
 
 # ── writing them ─────────────────────────────────────────────────────────────────────────────────────────────────────

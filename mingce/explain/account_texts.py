@@ -15,7 +15,8 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
+from functools import cache
 from typing import Any
 
 from mingce.base import texts
@@ -27,7 +28,7 @@ _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _ALWAYS = ("t", "token", "chosen_left")  # every chosen token has them
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Section:
     """One line of the account. `words` are for LEVELS in order; `case_of` names what chooses among `cases`."""
 
@@ -44,20 +45,11 @@ class Section:
     cases: dict[str, Pair] = field(default_factory=dict)
 
 
-def sections() -> list[dict[str, Any]]:
-    """All sections as JSON holds them, in reading order."""
-    found = []
-    for section in SECTIONS:
-        entry = asdict(section)
-        entry["title"] = _pair(section.title)
-        entry["words"] = {level: _pair(pair) for level, pair in zip(LEVELS, section.words, strict=True)}
-        entry["cases"] = {case: _pair(pair) for case, pair in section.cases.items()}
-        found.append(entry)
-    return found
-
-
-def _pair(pair: Pair) -> dict[str, str]:
-    return {"zh": pair[0], "en": pair[1]}
+@cache
+def names_in(section: Section) -> frozenset[str]:
+    """Every name that its formula and words want a value for."""
+    texts = [section.numbers, *(text for pair in (*section.words, *section.cases.values()) for text in pair)]
+    return frozenset(_PLACEHOLDER.findall("".join(texts)))
 
 
 def written(key: str, formula: str, numbers: str, file: str = "account", **rules: Any) -> Section:

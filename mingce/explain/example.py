@@ -1,4 +1,4 @@
-"""The rollout that an answer is about, in the shape the page gets it (mingce.view.rollout), from wherever it comes.
+"""The rollout that an answer is about, from wherever it comes.
 
 `typed` takes numbers, `recorded` a run's or a dump's rollout, `changed` the same one under other settings. What can be
 computed from what is given is computed by the float64 twins; nothing here imports torch.
@@ -8,17 +8,21 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 from mingce.algorithms import reference
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.base.user_files import names_file
+from mingce.record.rollout import EPSILON as EPSILON
+from mingce.record.rollout import Rollout as Rollout
+from mingce.record.rollout import Whitening
+from mingce.record.tokens import Token
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator, find_policy_loss
 from mingce.specs.estimators import GAE
 from mingce.specs.settings import AccountSettings
 
-Rollout = dict[str, Any]
 Row = Sequence[float]
 
 PROMPT, TOKENS = "请问1+1=2？", ("是", "的", "，", "等于", "2", "！")
@@ -28,11 +32,10 @@ VALUES = (0.20, 0.25, 0.30, 0.35, 0.45, 0.60)
 OLD_LOG_PROBS = (-0.12, -0.08, -0.15, -0.10, -0.05, -0.02)
 BETA, GAMMA, LAM = 0.1, 1.0, 0.95
 
-SETTINGS: dict[str, Any] = AccountSettings(
+SETTINGS = AccountSettings(
     estimator=GAE, gamma=1.0, lam=0.95, truncation="zero", beta=0.1, kl_estimator="k1", whiten=True,
     policy_loss="ppo", clip_low=0.2, clip_high=0.2, value_clip=0.5,
-).as_dict()  # fmt: skip
-EPSILON = 1e-8
+)  # fmt: skip
 
 
 def worked() -> Rollout:
@@ -64,44 +67,38 @@ def typed(
         raise SettingError(f"the value after the last token is {after}; give a finite number.")
     length = next(iter(lengths.values()))
     texts = list(tokens) if tokens else [f"y_{t}" for t in range(length)]
-    rollout: Rollout = {
-        "step": None, "row": 0, "uid": "typed", "group": None, "prompt": prompt, "response": "".join(texts),
-        "texts": tokens is not None, "prompt_tokens": [],
-        "tokens": [{"id": t, "text": text, "glyph": t} for t, text in enumerate(texts)],
-        "columns": {"response_mask": [1] * length} | given,
-        "info": {}, "bootstrap": float(after), "settings": SETTINGS | settings, "whitening": None,
-        "siblings": [], "siblings_left_out": 0,
-    }  # fmt: skip
-    return completed(rollout)
+    return completed(
+        Rollout(
+            prompt=prompt,
+            response="".join(texts),
+            tokens=[Token(t, text, t) for t, text in enumerate(texts)],
+            columns={"response_mask": [1] * length, **given},
+            settings=replace(SETTINGS, **settings),
+            uid="typed",
+            has_texts=tokens is not None,
+            bootstrap=float(after),
+        )
+    )
 
 
 def recorded(path: Path, step: int | None, row: int, mapping: Path | None = None) -> Rollout:
     """A rollout of a run or a dump; without a step the newest."""
-    from mingce.base.errors import RunError
-    from mingce.view.api import Api
-    from mingce.view.library import Library
+    from mingce.sources import rollouts  # NumPy and pyarrow, which numbers typed in do without
 
-    api = Api(Library([path], mapping))
-    source = next(iter(api.library.sources()), None)
-    if source is None:
-        raise RunError(f"{path} is empty; give a run's directory or a dump.")
-    steps = source.ledger_steps()
-    if not steps:
-        raise RunError(source.message() or f"{path} has no rollouts that can be read; was keep.ledger_every 0?")
-    return api.rollout(source.id, steps[-1] if step is None else step, row)
+    return rollouts.recorded(path, step, row, mapping)
 
 
-def changed(rollout: Mapping[str, Any], columns: Mapping[str, Row] | None = None, **settings: Any) -> Rollout:
+def changed(rollout: Rollout, columns: Mapping[str, Row] | None = None, **settings: Any) -> Rollout:
     """The same rollout under other settings (gamma=…, lam=…, beta=…) or with other numbers, computed anew."""
-    given = {name: list(column) for name, column in rollout["columns"].items() if name not in _COMPUTED}
-    full = rollout["settings"].get("kl_estimator") == "full"  # of whole distributions, which are not here
+    given = {name: list(column) for name, column in rollout.columns.items() if name not in _COMPUTED}
+    full = rollout.settings.kl_estimator == "full"  # of whole distributions, which are not here
     for name in ("rewards", "kl"):  # what was typed in and follows from nothing stays as it is
-        if name in rollout["columns"] and (not _makes(name, rollout["columns"]) or (name == "kl" and full)):
-            given[name] = list(rollout["columns"][name])
-    if "advantages" in rollout["columns"] and "rewards" not in rollout["columns"]:
-        given["advantages"] = list(rollout["columns"]["advantages"])
+        if name in rollout.columns and (not _makes(name, rollout.columns) or (name == "kl" and full)):
+            given[name] = list(rollout.columns[name])
+    if "advantages" in rollout.columns and "rewards" not in rollout.columns:
+        given["advantages"] = list(rollout.columns["advantages"])
     given |= {name: [float(x) for x in row] for name, row in (columns or {}).items()}
-    return completed({**rollout, "columns": given, "settings": dict(rollout["settings"]) | settings, "whitening": None})
+    return completed(replace(rollout, columns=given, settings=replace(rollout.settings, **settings), whitening=None))
 
 
 # ── what follows from what is given ──────────────────────────────────────────────────────────────────────────────────
@@ -122,9 +119,9 @@ def completed(rollout: Rollout) -> Rollout:
 
     Without new log-probs and values the account is that of the first update: they are the old ones.
     """
-    columns, settings = dict(rollout["columns"]), rollout["settings"]
+    columns: dict[str, Any] = dict(rollout.columns)
+    settings, mask = rollout.settings.as_dict(), rollout.mask
     _check(settings)
-    mask = [int(bool(m)) for m in columns["response_mask"]]
     slots = reference.chosen(mask)
 
     def each(make: Callable[..., Any], *names: str) -> list[Any]:
@@ -142,14 +139,12 @@ def completed(rollout: Rollout) -> Rollout:
             0
         ]
     if "rewards" in columns and "advantages" not in columns and _can_assign(settings, columns):
-        columns |= _credit(columns, settings, mask, rollout["bootstrap"])
-    whitening = rollout["whitening"]
+        columns |= _credit(columns, settings, mask, rollout.bootstrap)
+    whitening = rollout.whitening
     if "advantages" in columns and settings["whiten"] and len(slots) > 1:
         raw = [_plain(columns["advantages"])]
         mean, variance = reference.masked_mean(raw, [mask]), reference.masked_var(raw, [mask])
-        whitening = {
-            "mean": mean, "std": math.sqrt(variance), "variance": variance, "count": len(slots), "epsilon": EPSILON,
-        }  # fmt: skip
+        whitening = Whitening(mean, math.sqrt(variance), variance, len(slots))
         columns["whitened_advantages"] = reference.masked_whiten(raw, [mask])[0]
     columns.setdefault("new_log_probs", columns.get("old_log_probs"))
     columns.setdefault("new_values", columns.get("values"))
@@ -174,7 +169,7 @@ def completed(rollout: Rollout) -> Rollout:
         for name, part in (("value_loss", "loss"), ("value_clipped", "clipped")):
             columns[name] = [None if term is None else getattr(term, part) for term in terms]
     columns = {name: column for name, column in columns.items() if column is not None}
-    return {**rollout, "columns": columns, "whitening": whitening}
+    return replace(rollout, columns=columns, whitening=whitening)
 
 
 def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:

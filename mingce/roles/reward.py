@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import cast
+from functools import partial
+from itertools import accumulate
 
 import torch
 from torch import Tensor
@@ -11,6 +12,7 @@ from transformers import PreTrainedTokenizerBase
 
 from mingce.config import RewardConfig
 from mingce.ledger import Ledger
+from mingce.record.tokens import added_texts
 from mingce.roles.actor import row_seed
 from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.combined import BatchScorer, Combined
@@ -46,11 +48,8 @@ class Reward:
 
     def _character_ends(self, ids: Sequence[int], chosen: Sequence[int]) -> list[int]:
         """How many characters of the response are complete after each chosen token."""
-        ends = []
-        for count in range(1, len(chosen) + 1):
-            text = cast(str, self.tokenizer.decode([ids[t] for t in chosen[:count]], skip_special_tokens=True))
-            ends.append(len(text.rstrip("�")))  # a character whose bytes are not all there yet
-        return ends
+        decode = partial(self.tokenizer.decode, skip_special_tokens=True)
+        return list(accumulate(map(len, added_texts(decode, [ids[t] for t in chosen]))))
 
     def close(self) -> None:
         """Ends scoring processes."""

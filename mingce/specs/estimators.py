@@ -337,7 +337,8 @@ def _against_group(
     """advantage(own total, its group) on every chosen token; 0 in a group of one and where all got the same."""
     advantages = zeros(mask)
     for b, row in enumerate(mask):
-        members = members_of(rewards, mask, [i for i in range(len(mask)) if group[i] == group[b]])
+        if b == 0 or group[b] != group[b - 1]:
+            members = members_of(rewards, mask, [i for i in range(len(mask)) if group[i] == group[b]])
         if members.std > 0:
             own = math.fsum(rewards[b][t] for t in chosen(row))
             for t in chosen(row):

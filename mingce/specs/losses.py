@@ -98,6 +98,13 @@ def policy_ratio(old_log_prob: float, log_prob: float) -> float:
     return math.exp(max(-MAX_LOG_RATIO, min(MAX_LOG_RATIO, log_prob - old_log_prob)))
 
 
+def sequence_ratio(old: Row, new: Row, mask: Row) -> float:
+    """exp of the mean log-ratio over a whole response, the exponent at most 10."""
+    slots = chosen_slots(mask)
+    mean = math.fsum(new[t] - old[t] for t in slots) / max(len(slots), 1)
+    return math.exp(min(mean, MAX_SEQUENCE_LOG_RATIO))
+
+
 def policy_term(
     old_log_prob: float,
     log_prob: float,
@@ -156,11 +163,9 @@ def cpi(old: Row, new: Row, advantages: Row, mask: Row) -> dict[int, PolicyTerm]
     aggregation="seq-mean-token-mean",
 )
 def gspo(old: Row, new: Row, advantages: Row, mask: Row, clip_low: float, clip_high: float) -> dict[int, PolicyTerm]:
-    slots = chosen_slots(mask)
-    mean = math.fsum(new[t] - old[t] for t in slots) / max(len(slots), 1)
-    s = math.exp(min(mean, MAX_SEQUENCE_LOG_RATIO))
+    s = sequence_ratio(old, new, mask)
     terms = {}
-    for t in slots:
+    for t in chosen_slots(mask):
         plain, limited = s * advantages[t], max(1 - clip_low, min(1 + clip_high, s)) * advantages[t]
         terms[t] = PolicyTerm(policy_ratio(old[t], new[t]), -min(plain, limited), limited < plain)
     return terms

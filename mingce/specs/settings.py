@@ -41,9 +41,7 @@ class AccountSettings:
     value_clip: float | None = _from("critic.value_clip")
 
     @classmethod
-    def from_config(
-        cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None
-    ) -> Self:
+    def from_config(cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None) -> Self:
         """Of a configuration by dotted key; `beta` is the step's own where it adapts, `whiten` whether it was done."""
         keys = {one.name: one.metadata["key"] for one in fields(cls) if "key" in one.metadata}
         known = {name: values.get(key) for name, key in keys.items()} | {"whiten": whiten}
@@ -60,8 +58,13 @@ class AccountSettings:
         known["whiten"] = "whitened_advantages" in columns
         return cls(**known)
 
+    def checked(self) -> AccountSettings:
+        """The same with None for what is no finite number or no text where one belongs: files may say anything."""
+        wrong = {one.name: None for one in fields(self) if not _fits(getattr(self, one.name), str(one.type))}
+        return replace(self, **wrong)
+
     def as_dict(self) -> dict[str, Any]:
-        """By name, for JSON."""
+        """By name."""
         return asdict(self)
 
 
@@ -113,6 +116,14 @@ class DumpSettings(AccountSettings):
     def known(self) -> dict[str, Any]:
         """Those that are known, by name."""
         return {one.name: value for one in fields(self) if (value := getattr(self, one.name)) is not None}
+
+
+def _fits(value: Any, kind: str) -> bool:
+    if isinstance(value, bool) or kind.startswith("bool"):
+        return isinstance(value, bool) and kind.startswith("bool")
+    if kind.startswith("str"):
+        return isinstance(value, str)
+    return isinstance(value, int if kind.startswith("int") else int | float) and abs(value) < math.inf
 
 
 def _types(hint: Any) -> tuple[type, ...]:

@@ -29,6 +29,7 @@ from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
 from mingce.record import checkpoints
 from mingce.record.run import Run
+from mingce.record.tokens import added_texts
 from mingce.roles.actor import row_seed
 from mingce.roles.inputs import Rollouts, measure_inputs
 from mingce.specs import find_estimator
@@ -290,7 +291,7 @@ class Trainer:
     def token_texts(self, ledger: Ledger, row: int) -> list[str]:
         """The tokens of a rollout as texts, in order."""
         ids = ledger["token_ids"][row, : int(ledger.lengths[row])].tolist()
-        return [str(self.roles.tokenizer.decode([i])) for i in ids]
+        return added_texts(self.roles.tokenizer.decode, ids)
 
     @contextmanager
     def _asked_to_stop(self) -> Iterator[None]:

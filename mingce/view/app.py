@@ -93,14 +93,7 @@ def make_app(
             f"{step}/rollouts/{{row:whole}}",
             of_step(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
         ),
-        Route(
-            f"{run}/through",
-            slow(
-                lambda r: api.through(
-                    r.path_params["id"], _whole(r, "step"), _whole(r, "row"), r.query_params.get("prompt")
-                )
-            ),
-        ),
+        Route(f"{run}/through", slow(lambda r: _through(api, r))),
         Route(f"{run}/audit", slow(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
         Route(f"{run}/events", events),
         Route("/api/texts", answer(lambda request: answers.texts())),
@@ -163,6 +156,15 @@ async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes
             silent = 0.0
         await asyncio.sleep(poll)
         silent += poll
+
+
+def _through(api: Api, request: Request) -> Any:
+    """One prompt through the steps, or those that recur when none is named."""
+    run, prompt = request.path_params["id"], request.query_params.get("prompt")
+    step, row = _whole(request, "step"), _whole(request, "row")
+    if step is None and prompt is None:
+        return api.prompts(run)
+    return api.through(run, step or 0, row or 0, prompt)
 
 
 def _query(request: Request) -> Query:

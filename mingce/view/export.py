@@ -6,14 +6,15 @@ import base64
 import mimetypes
 import re
 from collections.abc import Sequence
+from dataclasses import replace
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
 from mingce.base.atomic import atomic_write
 from mingce.base.errors import RunError, SettingError
-from mingce.view import api as answers
-from mingce.view.api import Api
+from mingce.view.answers import Prompts
+from mingce.view.api import Api, playground, texts
 from mingce.view.app import STATIC, in_language
 from mingce.view.digits import encode
 
@@ -50,13 +51,13 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
     """
     sources = api.library.sources()
     if len(sources) != 1:
-        there = ", ".join(source.name for source in sources[:5]) or "none"
-        raise SettingError(f"--export takes one run; name one of those there: {there}.")
+        names = ", ".join(source.name for source in sources[:5]) or "none"
+        raise SettingError(f"--export takes one run; name one of those there: {names}.")
     (source,) = sources
     run = api.run(source.id)
-    there = run["ledger_steps"]
-    if not there and not run["steps"]:
-        raise RunError(f"nothing of {source.name} can be exported: {run['message'] or 'it has no step yet'}")
+    there = run.ledger_steps
+    if not there and not run.steps:
+        raise RunError(f"nothing of {source.name} can be exported: {run.message or 'it has no step yet'}")
     if steps is None:
         steps = sorted({there[0], there[len(there) // 2], there[-1]})[:STEPS] if there else []
     for step in steps:
@@ -66,10 +67,10 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
     base = f"/api/runs/{source.id}"
     data: dict[str, Any] = {
         "/api/export": {"exported": True, "run": source.id, "steps": list(steps), "rollouts": rollouts},
-        "/api/texts": answers.texts(),
-        "/api/playground": answers.playground(),
-        "/api/runs": [line | {"path": source.name} for line in api.runs()],
-        base: run | {"ledger_steps": list(steps), "path": source.name},
+        "/api/texts": texts(),
+        "/api/playground": playground(),
+        "/api/runs": [replace(line, path=source.name) for line in api.runs()],
+        base: replace(run, ledger_steps=list(steps), path=source.name),
     }
     for step in steps:
         data[f"{base}/steps/{step}"], rows = api.spread(source.id, step, rollouts)
@@ -77,11 +78,10 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
             data[f"{base}/steps/{step}/rollouts/{row}"] = api.rollout(source.id, step, row)
         if audit:
             data[f"{base}/audit?step={step}"] = api.audit(source.id, step)
-    prompts = [p for p in api.through(source.id)["prompts"] if p["steps"] > 1][:PROMPTS]
-    data[f"{base}/through"] = {"prompts": prompts}
-    for p in prompts:
-        place = f"{base}/through?step={p['step']}&row={p['row']}"
-        data[place] = api.through(source.id, p["step"], p["row"])
+    prompts = [one for one in api.prompts(source.id).prompts if one.steps > 1][:PROMPTS]
+    data[f"{base}/through"] = Prompts(prompts)
+    for one in prompts:
+        data[f"{base}/through?step={one.step}&row={one.row}"] = api.through(source.id, one.step, one.row)
     return data
 
 

@@ -11,7 +11,7 @@ import pyarrow as pa
 
 from mingce.base.paths import expanded
 from mingce.columns import ROW_COLUMNS, TOKEN_COLUMNS
-from mingce.view.dumps import open_source
+from mingce.sources.dumps import open_source
 
 _DTYPES = {"bool": pa.bool_(), "int64": pa.int64(), "float32": pa.float32()}
 
@@ -78,7 +78,7 @@ class LoadedRun:
         ids = found.get("token_ids") or []
         columns: dict[str, Any] = {"t": pa.array(range(len(found["response_mask"])), pa.int64())}
         if ids:
-            columns["text"] = pa.array([token["text"] for token in self._source.tokens().texts(ids)], pa.string())
+            columns["text"] = pa.array([token.text for token in self._source.tokens().tokens(ids)], pa.string())
         for name, known in TOKEN_COLUMNS.items():
             if name in found:
                 columns[name] = pa.array(found[name]).cast(_DTYPES[known.dtype])

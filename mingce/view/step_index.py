@@ -12,8 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from mingce.view.source import Array, Ragged, Source
-from mingce.view.summary import EPSILON, Moments, Spread, cut, histogram
+from mingce.record.rollout import Whitening
+from mingce.sources.rollouts import Moments, loss_advantages
+from mingce.sources.source import Array, Ragged, Source, plain
+from mingce.view.answers import Group, Histogram, RolloutLine
+from mingce.view.summary import Spread, cut, histogram
 
 PAGE = 100  # rollouts in one answer unless asked otherwise
 MAX_PAGE = 500
@@ -48,8 +51,8 @@ class StepIndex:
     endings: list[str]
     best: Array
     worst: Array
-    histograms: dict[str, Any]
-    whitening: dict[str, Any] | None
+    histograms: dict[str, Histogram]
+    whitening: Whitening | None
     _searched: dict[str, Array] = field(default_factory=dict)
 
     @property
@@ -86,34 +89,33 @@ class StepIndex:
             self._searched = dict([*self._searched.items(), (text, found)][-8:])
         return found
 
-    def lines(self, source: Source, step: int, rows: Sequence[int]) -> list[dict[str, Any]]:
+    def lines(self, source: Source, step: int, rows: Sequence[int]) -> list[RolloutLine]:
         """One line a rollout, texts cut short."""
         lines = []
         for row, texts in zip(rows, source.rollouts(step, rows, TEXTS) if rows else [], strict=True):
-            line = {name: _number(self.numbers[name][row]) for name in ("score", "kl", "max_abs_advantage")}
+            score, kl, most = (_number(self.numbers[name][row]) for name in ("score", "kl", "max_abs_advantage"))
             named = {name: self.numbers[f"part:{name}"][row] for name in self.parts}
             parts = {name: _number(value) for name, value in named.items() if not math.isnan(value)}
+            uid, group, reason = (plain(texts.get(name)) for name in ("uid", "group", "finish_reason"))
+            prompt, response = (cut(str(texts.get(name) or "")) for name in ("prompt", "response"))
+            length, best, worst = int(self.numbers["length"][row]), bool(self.best[row]), bool(self.worst[row])
             lines.append(
-                line
-                | {"row": row, "uid": texts.get("uid"), "group": texts.get("group"), "parts": parts or None}
-                | {"length": int(self.numbers["length"][row]), "finish_reason": texts.get("finish_reason")}
-                | {name: cut(texts.get(name) or "") for name in ("prompt", "response")}
-                | {"best": bool(self.best[row]), "worst": bool(self.worst[row])}
+                RolloutLine(
+                    row, uid, group, score, parts or None, kl, length, reason, most, prompt, response, best, worst
+                )
             )
         return lines
 
-    def groups(self, lines: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    def groups(self, lines: Sequence[RolloutLine]) -> list[Group]:
         """The groups of these lines: how many there are, their mean score, the best and the worst rollout."""
         score, found = self.numbers["score"], {}
         for line in lines:
-            code = int(self.group[line["row"]])
+            code = int(self.group[line.row])
             if code >= 0 and code not in found:
                 rows = np.flatnonzero((self.group == code) & np.isfinite(score))
                 if len(rows):
-                    found[code] = {
-                        "group": line["group"], "size": len(rows), "mean": float(score[rows].mean()),
-                        "best_row": int(rows[score[rows].argmax()]), "worst_row": int(rows[score[rows].argmin()]),
-                    }  # fmt: skip
+                    best, worst = int(rows[score[rows].argmax()]), int(rows[score[rows].argmin()])
+                    found[code] = Group(str(line.group), len(rows), float(score[rows].mean()), best, worst)
         return list(found.values())
 
 
@@ -134,14 +136,14 @@ def build_index(source: Source, step: int) -> StepIndex:
     group, _ = _codes(source.row_column(step, "group") or [None] * size)
     finish, endings = _codes(source.row_column(step, "finish_reason") or [None] * size)
     best, worst = _extremes(group, numbers["score"])
-    histograms = {"rewards": {"of": "rollout"} | histogram(whole["rewards"])} if "rewards" in whole else {}
+    histograms = {"rewards": histogram(whole["rewards"])} if "rewards" in whole else {}
     there = [name for name, spread in spreads.items() if spread.seen]
     for batch in source.batches(step, ("response_mask", *there)) if there else ():
         for name in there:
             spreads[name].count(batch[name].values[batch["response_mask"].values.astype(bool)])
-    histograms |= {name: {"of": "token"} | spreads[name].histogram() for name in there}
-    whitening = moments.found() | {"epsilon": EPSILON} if moments.seen else None
-    return StepIndex(size, numbers, group, finish, endings[:MAX_ENDINGS], best, worst, histograms, whitening)
+    histograms |= {name: spreads[name].histogram() for name in there}
+    endings, whitening = endings[:MAX_ENDINGS], moments.whitening()
+    return StepIndex(size, numbers, group, finish, endings, best, worst, histograms, whitening)
 
 
 def _take(
@@ -161,10 +163,8 @@ def _take(
             sums[name].append(total)
     if "advantages" in batch:
         column = batch["advantages"]
-        finite = np.isfinite(column.values)
-        sums["max_abs_advantage"].append(column.largest(chosen & finite))
-        used = batch["loss_mask"].values.astype(bool) if "loss_mask" in batch else chosen
-        moments.add(column.values[used & finite])
+        sums["max_abs_advantage"].append(column.largest(chosen & np.isfinite(column.values)))
+        moments.add(loss_advantages(batch))
     for name, spread in spreads.items():
         if name in batch:
             spread.look(batch[name].values[chosen])

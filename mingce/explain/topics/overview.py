@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from mingce.explain.example import Rollout
 from mingce.explain.topic import Values, listed, register, topic
+from mingce.record.rollout import Rollout
 
 register("five_quantities")
 
 
 @topic
 def modules(rollout: Rollout, t: int) -> Values:
-    return {"kl_list": listed(rollout["columns"]["kl"])}
+    return {"kl_list": listed(rollout.columns["kl"])}

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
-from mingce.explain.example import Rollout
 from mingce.explain.topic import Values, listed
 from mingce.explain.topics.chosen import equation, plain, token_of
+from mingce.record.rollout import Rollout
 from mingce.specs.estimators import lambda_of
 
 
@@ -32,7 +32,7 @@ class Sides(NamedTuple):
 
 def sides(rollout: Rollout) -> Sides:
     """By the twins, whichever estimator the rollout itself was given."""
-    columns, settings, after = rollout["columns"], rollout["settings"], float(rollout.get("bootstrap") or 0.0)
+    columns, settings, after = rollout.columns, rollout.settings.as_dict(), rollout.bootstrap
     rewards, values, mask = [columns["rewards"]], [columns["values"]], [columns["response_mask"]]
     gamma, lam = settings.get("gamma"), lambda_of(settings)
     gamma, lam = 1.0 if gamma is None else float(gamma), 0.95 if lam is None else float(lam)

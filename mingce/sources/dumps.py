@@ -11,9 +11,9 @@ import numpy as np
 
 from mingce.base.errors import DataError, MingceError, RunError
 from mingce.record.tokens import TokenTexts
+from mingce.sources.series import Series
+from mingce.sources.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 from mingce.specs.settings import AccountSettings
-from mingce.view.series import Series
-from mingce.view.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
 
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
@@ -36,7 +36,7 @@ class DumpSource(Source):
         self._dumps: dict[int, Dump] | None = None
         self._message: str | None = None
         self._lock = Lock()
-        self._settings: dict[int, dict[str, Any]] = {}
+        self._settings: dict[int, AccountSettings] = {}
 
     def _opened(self) -> dict[int, Dump]:
         with self._lock:
@@ -147,13 +147,13 @@ class DumpSource(Source):
             found.append(one)
         return found
 
-    def settings(self, step: int) -> dict[str, Any]:
+    def settings(self, step: int) -> AccountSettings:
         """What the dump says, and what the audit infers from its numbers."""
         dump = self.dump(step)
         if step not in self._settings:
-            self._settings[step] = dump.settings.known() | _inferred(dump)
-        given = self._settings[step]
-        return AccountSettings.from_dump(given, list(dump.columns)).as_dict()
+            known = dump.settings.known() | _inferred(dump)
+            self._settings[step] = AccountSettings.from_dump(known, list(dump.columns)).checked()
+        return self._settings[step]
 
     def tokens(self) -> TokenTexts:
         return self._texts
@@ -171,7 +171,7 @@ def _inferred(dump: Dump) -> dict[str, Any]:
 
 def open_source(path: Path, mapping: Path | None = None, tokenizer: Path | None = None) -> Source:
     """A run's directory or a dump."""
-    from mingce.view.runs import RunSource, is_run
+    from mingce.sources.runs import RunSource, is_run
 
     if is_run(path):
         return RunSource(path, tokenizer)

@@ -10,7 +10,7 @@ import math
 import os
 from abc import ABC, abstractmethod
 from collections import deque
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from io import BufferedReader
 from pathlib import Path
 from threading import RLock
@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.reading import open_regular
-from mingce.view.series import Part, Series
+from mingce.sources.series import Part, Series
 
 MAX_LOG = 1 << 30  # bytes; 10⁵ steps of 60 metrics are 200 MB
 MAX_LINE = 4 << 20
@@ -48,6 +48,18 @@ class Skipped:
         if self.count == 1:
             return f"line {where} cannot be read and is left out"
         return f"{self.count:,} lines cannot be read and are left out (line {where}{' …' if self.count > 5 else ''})"
+
+
+@dataclass(frozen=True)
+class Event:
+    """What happened besides steps; an audit counts what it found."""
+
+    step: int
+    kind: str
+    why: str = field(default="", metadata={"brief": True})
+    time: float | None = field(default=None, metadata={"brief": True})
+    bugs: int | None = field(default=None, metadata={"brief": True})
+    suspicious: int | None = field(default=None, metadata={"brief": True})
 
 
 class Log(ABC):
@@ -205,23 +217,23 @@ class EventLog(Log):
     """What happened: the newest few, as texts."""
 
     def _empty(self) -> None:
-        self._newest: deque[dict[str, Any]] = deque(maxlen=MAX_EVENTS)
+        self._newest: deque[Event] = deque(maxlen=MAX_EVENTS)
 
     def _flush(self) -> None:
         pass
 
-    def newest(self) -> list[dict[str, Any]]:
+    def newest(self) -> list[Event]:
         with self.lock:
             self.refresh()
             return list(self._newest)
 
     def _take(self, entry: dict[str, Any]) -> None:
         step, kind, why, time = (entry.get(name) for name in ("step", "kind", "why", "time"))
-        if not _is_step(step) or not isinstance(kind, str) or not isinstance(why, str | None):
+        if step is None or not _is_step(step) or not isinstance(kind, str) or not isinstance(why, str | None):
             raise ValueError("no event")
         if time is not None:
             (time,) = _numbers([time])
-        self._newest.append({"step": step, "kind": kind[:MAX_NAME], "why": (why or "")[:MAX_WHY], "time": time})
+        self._newest.append(Event(int(step), kind[:MAX_NAME], (why or "")[:MAX_WHY], time))
 
 
 class AuditLog(EventLog):
@@ -232,8 +244,8 @@ class AuditLog(EventLog):
         if not _is_step(step) or not isinstance(findings, list):
             raise ValueError("no audit")
         levels = [one.get("severity") for one in findings]
-        counts = {"bugs": levels.count("bug"), "suspicious": levels.count("suspicious")}
-        self._newest.append({"step": step, "kind": "audit", **counts})
+        bugs, suspicious = levels.count("bug"), levels.count("suspicious")
+        self._newest.append(Event(step, "audit", bugs=bugs, suspicious=suspicious))
 
 
 def _no_constant(name: str) -> float:

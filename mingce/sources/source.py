@@ -6,8 +6,10 @@ of the column table.
 
 from __future__ import annotations
 
+import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,11 +18,12 @@ from numpy.typing import NDArray
 
 from mingce.base.errors import RunError
 from mingce.record.tokens import TokenTexts
+from mingce.specs.settings import AccountSettings
 
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
-    from mingce.view.logs import Skipped
-    from mingce.view.series import Series
+    from mingce.sources.logs import Event, Skipped
+    from mingce.sources.series import Series
 
 Array = NDArray[Any]
 MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
@@ -54,7 +57,8 @@ class Ragged(NamedTuple):
         return np.where((found < 0) | (np.diff(self.offsets) == 0), np.nan, found)
 
 
-class Damage(NamedTuple):
+@dataclass(frozen=True, order=True)
+class Damage:
     """A file that could not be read, and why."""
 
     file: str
@@ -102,7 +106,7 @@ class Source(ABC):
         steps = self.config().get("steps")
         return steps if isinstance(steps, int) else None
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         """What happened besides steps."""
         return []
 
@@ -162,7 +166,7 @@ class Source(ABC):
         """
 
     @abstractmethod
-    def settings(self, step: int) -> dict[str, Any]:
+    def settings(self, step: int) -> AccountSettings:
         """What the step's numbers were made with; None where it is not known."""
 
     @abstractmethod
@@ -179,3 +183,21 @@ class Source(ABC):
             there = self.ledger_steps()
             hint = f"it has steps {there[0]} to {there[-1]}" if there else "it has none"
             raise RunError(f"{self.name} has no ledger of step {step} that can be read; {hint}")
+
+
+def finite(value: Any) -> float | None:
+    """A finite number, or None."""
+    return value if isinstance(value, int | float) and math.isfinite(value) else None
+
+
+def plain(value: Any) -> Any:
+    """Any value as JSON holds it."""
+    if isinstance(value, bool | str) or value is None:
+        return value
+    if isinstance(value, int | float):
+        return finite(value)
+    if isinstance(value, Mapping):
+        return {str(key): plain(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [plain(one) for one in value]
+    return str(value)

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from mingce.view.source import Array
+from mingce.sources.source import Array
 
 
 class Part(NamedTuple):

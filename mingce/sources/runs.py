@@ -24,10 +24,10 @@ from mingce.base.reading import open_regular, read_yaml
 from mingce.columns import ROW_COLUMNS
 from mingce.record.run import Run, step_name
 from mingce.record.tokens import TokenTexts, tokenizer_file
+from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, Event, EventLog, NumberLog, Skipped
+from mingce.sources.series import Series
+from mingce.sources.source import MAX_TOKENS, Array, Damage, Ragged, Source
 from mingce.specs.settings import AccountSettings, by_dotted_key
-from mingce.view.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, Skipped
-from mingce.view.series import Series
-from mingce.view.source import MAX_TOKENS, Array, Damage, Ragged, Source
 
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
@@ -106,11 +106,10 @@ class RunSource(Source):
                 times.append(path.lstat().st_mtime)
         return max(times)
 
-    def events(self) -> list[dict[str, Any]]:
+    def events(self) -> list[Event]:
         steps = [step for step in self._run.checkpoint_steps() if step <= MAX_STEP][-MAX_EVENTS:]
-        saved: list[dict[str, Any]] = [{"step": step, "kind": "checkpoint"} for step in steps]
-        saved += self._audits.newest() + self._events.newest()
-        return sorted(saved, key=lambda event: int(event["step"]))
+        saved = [Event(step, "checkpoint") for step in steps]
+        return sorted(saved + self._audits.newest() + self._events.newest(), key=lambda event: event.step)
 
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -219,11 +218,11 @@ class RunSource(Source):
         found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names, tokens))
         return found
 
-    def settings(self, step: int) -> dict[str, Any]:
+    def settings(self, step: int) -> AccountSettings:
         config = self.config()
         beta = self._metrics.series().at(step, "critic/kl_coeff")
         whiten = "whitened_advantages" in self._read(step, lambda: self._run.ledger.column_names(step))
-        return AccountSettings.from_config(config, beta=beta, whiten=whiten).as_dict()
+        return AccountSettings.from_config(config, beta=beta, whiten=whiten).checked()
 
     def tokens(self) -> TokenTexts:
         if self._texts is None:

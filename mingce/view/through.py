@@ -1,0 +1,112 @@
+"""One prompt through time: the answers it got over the steps."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+
+import numpy as np
+
+from mingce.sources.rollouts import numbers, score_of, token_ids
+from mingce.sources.source import Array, Source
+from mingce.view.answers import Answer, Recurring, Through
+
+THROUGH_COLUMNS = ("response_mask", "values", "advantages", "returns", "rewards", "deltas")
+THROUGH_TOKENS = 20_000
+THROUGH_STEPS = 1000
+THROUGH_ROWS = 5_000_000
+PROMPTS = 50
+
+
+class PromptIndex:
+    """Which prompt stands in which rows of which step. Read once a step; a prompt is remembered by its hash.
+
+    Of a run with too many steps or rollouts as many steps are read as memory allows, evenly spread.
+    """
+
+    def __init__(self, source: Source):
+        self._source = source
+        self._steps: dict[int, tuple[object, Array]] = {}
+        self.left_out = 0
+
+    def refresh(self) -> None:
+        """Reads the steps that are new or have changed, and forgets those that have gone."""
+        there = self._source.ledger_steps()
+        most = min(THROUGH_STEPS, THROUGH_ROWS // max(self._source.size(there[-1]), 1)) if there else 1
+        every = math.ceil(len(there) / max(most, 1))
+        steps = there[:: every or 1]
+        self.left_out = len(there) - len(steps)
+        self._steps = {step: known for step, known in self._steps.items() if step in set(steps)}
+        for step in steps:
+            stamp = self._source.stamp(step)
+            if step not in self._steps or self._steps[step][0] != stamp:
+                prompts = self._source.row_column(step, "prompt") or []
+                self._steps[step] = stamp, np.array([hash(prompt) for prompt in prompts], dtype=np.int64)
+
+    def places(self, prompt: str) -> list[tuple[int, int]]:
+        """(step, row) of every rollout of the prompt, in order."""
+        self.refresh()
+        key = hash(prompt)
+        return [
+            (s, row) for s, (_, keys) in sorted(self._steps.items()) for row in np.flatnonzero(keys == key).tolist()
+        ]
+
+    def recurring(self) -> list[Recurring]:
+        """The prompts that came in most steps."""
+        self.refresh()
+        steps: Counter[int] = Counter()
+        rows: Counter[int] = Counter()
+        first: dict[int, tuple[int, int]] = {}
+        for step, (_, keys) in sorted(self._steps.items()):
+            for key, row, count in zip(*(found.tolist() for found in _distinct(keys)), strict=True):
+                steps[key] += 1
+                rows[key] += count
+                first.setdefault(key, (step, row))
+        found = []
+        for key, count in sorted(steps.items(), key=lambda item: (-item[1], first[item[0]]))[:PROMPTS]:
+            step, row = first[key]
+            prompt = self._source.rollouts(step, [row], ["prompt"])[0].get("prompt") or ""
+            found.append(Recurring(prompt, rows[key], count, step, row))
+        return found
+
+
+def _distinct(keys: Array) -> tuple[Array, Array, Array]:
+    """Each key once, with the first row that has it and how many have."""
+    return np.unique(keys, return_index=True, return_counts=True)
+
+
+def through(source: Source, prompt: str, places: Sequence[tuple[int, int]], steps_left_out: int) -> Through:
+    """The answers to one prompt over the steps; of too many, as evenly spread a choice as fits."""
+    names = (*THROUGH_COLUMNS, "token_ids", "scores", "response", "finish_reason", "outcome", "prompt")
+    every = 1
+    by_step: dict[int, list[int]] = {}
+    for step, row in places:
+        by_step.setdefault(step, []).append(row)
+    if places:
+        first = source.rollouts(*_first(places), ["response_mask"])[0]
+        every = max(1, math.ceil(len(places) * max(len(first["response_mask"]), 1) / THROUGH_TOKENS))
+    texts, answers, place = source.tokens(), [], 0
+    for step, rows in sorted(by_step.items()):
+        kept = [row for k, row in enumerate(rows, place) if k % every == 0]
+        place += len(rows)
+        for row, found in zip(kept, source.rollouts(step, kept, names, THROUGH_TOKENS) if kept else [], strict=True):
+            if (found.get("prompt") or "") != prompt:  # a hash may be that of another text
+                continue
+            answers.append(
+                Answer(
+                    step=step,
+                    row=row,
+                    score=score_of(found),
+                    finish_reason=found.get("finish_reason"),
+                    response=found.get("response") or "",
+                    tokens=texts.tokens(token_ids(found)),
+                    columns=numbers(found, THROUGH_COLUMNS, float32=source.kind == "run"),
+                )
+            )
+    return Through(prompt, answers, len(places) - len(answers), steps_left_out)
+
+
+def _first(places: Sequence[tuple[int, int]]) -> tuple[int, list[int]]:
+    step, row = places[0]
+    return step, [row]
