@@ -36,8 +36,8 @@ check: $(DEV) web-fresh   ## lint, format, types, generated pages, the built web
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_page_specs.py --check
 
-bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/performance.md; takes hours
-	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/performance.md
+bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/en/performance.md; takes hours
+	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/en/performance.md
 
 docs: $(READY)            ## write the generated pages of docs/
 	$(BIN)/python scripts/make_docs.py

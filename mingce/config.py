@@ -1,7 +1,7 @@
 """The settings of a run: typed, documented in two languages, overridable as `key=value`.
 
 `read_config(recipe, ["lam=0.9", "critic.lr=1e-3"])` starts from the defaults here, lays a recipe (YAML) over them and the
-overrides over that. An unknown key is an error that offers the nearest one. docs/config.md is generated from this file.
+overrides over that. An unknown key is an error that offers the nearest one. docs/en/reference/config.md is generated from this file.
 """
 
 from __future__ import annotations
@@ -262,7 +262,7 @@ LARGE = 1_000_000_000
 
 @dataclass
 class RayConfig:
-    """engine=ray: the roles as groups of processes, models sharded over each group (docs/cluster.md)."""
+    """engine=ray: the roles as groups of processes, models sharded over each group (docs/en/how-to/on-a-cluster.md)."""
 
     address: str = _set(
         "local",

@@ -24,7 +24,7 @@ from mingce.importers.torch_files import open_zip, read_pickled, read_torch_zip
 _TRAINERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Draft]], ...] = tuple(
     (trainer.recognises, trainer.read) for trainer in (verl, trl, openrlhf, prime_rl, slime, nemo_rl)
 )
-_KNOWN = "npz, safetensors, Parquet, JSONL and .pt with a response mask are read; see docs/audit.md"
+_KNOWN = "npz, safetensors, Parquet, JSONL and .pt with a response mask are read; see docs/en/reference/audit.md"
 
 
 def read_dumps(
