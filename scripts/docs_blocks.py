@@ -54,7 +54,14 @@ def _code(names: Iterable[str]) -> str:
 def _columns(lang: str) -> Rows:
     for known in COLUMNS.values():
         formula = known.formula_zh if lang == "zh" else known.formula
-        yield f"[`{known.name}`](#{known.name})", known.symbol, known.alignment, known.dtype, formula, f"`{known.source}`"
+        yield (
+            f"[`{known.name}`](#{known.name})",
+            known.symbol,
+            known.alignment,
+            known.dtype,
+            formula,
+            f"`{known.source}`",
+        )
 
 
 def _symbols(lang: str) -> Rows:
@@ -84,12 +91,19 @@ def _estimators(lang: str) -> Rows:
 
 
 def _kl(lang: str) -> Rows:
-    return ((f"`{kind.name}`", _code(kind.aliases), f"`{kind.formula}`", getattr(kind, lang)) for kind in KL_KINDS.values())
+    return (
+        (f"`{kind.name}`", _code(kind.aliases), f"`{kind.formula}`", getattr(kind, lang)) for kind in KL_KINDS.values()
+    )
 
 
 def _losses(lang: str) -> Rows:
     for spec in POLICY_LOSSES.values():
-        yield f"`{spec.name}`", getattr(spec, lang), f"`{spec.formula}`", _code(f"actor.{name}" for name in spec.settings)
+        yield (
+            f"`{spec.name}`",
+            getattr(spec, lang),
+            f"`{spec.formula}`",
+            _code(f"actor.{name}" for name in spec.settings),
+        )
 
 
 def _aggregations(lang: str) -> Rows:
@@ -131,7 +145,9 @@ def _findings(words: str, lang: str) -> str:
 
 
 def _fault(fault: Fault, lang: str, one: str, several: str, report: str) -> str:
-    facts = [f"{one if len(fault.classes) == 1 else several} {', '.join(map(str, fault.classes))}"] * bool(fault.classes)
+    facts = [f"{one if len(fault.classes) == 1 else several} {', '.join(map(str, fault.classes))}"] * bool(
+        fault.classes
+    )
     facts += [f"`{fault.formula}`"] * bool(fault.formula)
     facts += [f"[{report}]({fault.link})"] * bool(fault.link)
     i = 0 if lang == "zh" else 1

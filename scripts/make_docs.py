@@ -6,7 +6,8 @@ python scripts/make_docs.py --check    exit with 1 if one is stale
 A page is prose with blocks in it, each between a comment that says what stands there and `<!-- end -->`:
 
     <!-- columns: column | symbol | … -->    a table out of the code, with these headings (docs_blocks.py)
-    <!-- $ mingce example | head -12 -->     a command and what it prints
+    <!-- $ mingce example -->                a command and what it prints
+    <!-- $ mingce example ## head -12 -->    the same, of which the second command leaves a part
     <!-- source: examples/x.py gae -->       a function's source
     <!-- mingce plan --gpus 64 … -->         a plan as Markdown (mingce/plan/page.py)
 
@@ -25,6 +26,7 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
 from docs_blocks import BLOCKS, ROOT, TABLES
 
@@ -40,6 +42,8 @@ PART = re.compile(
     re.DOTALL,
 )
 OPEN = re.compile(rf"<!-- (?:\$|(?:{'|'.join(BLOCKS)}):) ")
+_ALONE = Lock()
+"""Of what is computed in this process, for `--help` is caught by taking its standard output."""
 
 
 class PageError(Exception):
@@ -69,10 +73,14 @@ def fresh(text: str, lang: str, where: str) -> str:
 
 def _body(part: re.Match[str], lang: str, directory: str, where: str) -> str:
     if part["command"]:
-        return f"```text\n$ {part['command']}\n{_output(part['command'], lang, directory, where)}\n```"
+        command, _, selection = part["command"].partition(" ## ")
+        printed = _output(command, lang, directory, where)
+        shown = _excerpt(printed, selection) if selection else printed
+        return f"```text\n$ {command}\n{shown}\n```"
     if part["name"] not in BLOCKS:
         raise PageError(f"{where}: there is no block '{part['name']}'; there are {', '.join(BLOCKS)}.")
-    return BLOCKS[part["name"]](part["words"], lang)
+    with _ALONE:
+        return BLOCKS[part["name"]](part["words"], lang)
 
 
 def _output(command: str, lang: str, directory: str, where: str) -> str:
@@ -90,9 +98,19 @@ def _output(command: str, lang: str, directory: str, where: str) -> str:
     done = subprocess.run(
         ["bash", "-o", "pipefail", "-c", command], cwd=directory, env=env, capture_output=True, text=True
     )
-    if done.returncode not in (0, 1, 141) or (done.returncode and not done.stdout):  # 141: `head` has read enough
+    if done.returncode not in (0, 1) or (done.returncode and not done.stdout):
         raise PageError(f"{where}: $ {command}\n{done.stdout}{done.stderr}")
     return "\n".join(line.rstrip() for line in done.stdout.split("\n")).strip("\n")
+
+
+def _excerpt(printed: str, selection: str) -> str:
+    """The part of the lines that the command `selection` leaves, with an ellipsis where something is left out."""
+    part = subprocess.run(["sh", "-c", selection], input=printed, capture_output=True, text=True, check=True).stdout
+    part = part.strip("\n")
+    before, found, after = printed.partition(part)
+    assert part, selection
+    assert found, f"{selection} leaves lines that do not follow each other"
+    return "\n".join([*(["…"] if before.strip() else []), part, *(["…"] if after.strip() else [])])
 
 
 def pages(docs: Path) -> Iterator[tuple[str, Path]]:
