@@ -10,7 +10,7 @@ LOWEST := .venv-lowest
 PEERS  := .venv-peers
 WEB    := mingce/view/web
 
-.PHONY: demo test test-cpus test-slow test-lowest check bench docs images format lock web web-fresh web-rebuilt browser clean
+.PHONY: demo test test-cpus test-slow test-lowest check bench docs site images format lock web web-fresh web-rebuilt browser clean
 
 demo: $(READY)            ## PPO on the embedded task: sampled accuracy from under a half to over 95 % in a minute or two
 	$(BIN)/mingce train
@@ -37,11 +37,15 @@ check: $(DEV) web-fresh   ## lint, format, types, layers, generated pages, the b
 	$(BIN)/python scripts/make_docs.py --check
 	$(BIN)/python scripts/make_page_specs.py --check
 
-bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/performance.md; takes hours
-	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/performance.md
+bench: $(DEV) browser $(PEERS)/.installed    ## every benchmark beside its peers, for docs/en/performance.md; takes hours
+	$(BIN)/python -m bench --peers $(PEERS)/bin/python --json bench/figures.json --write docs/en/performance.md
 
-docs: $(READY)            ## write the generated pages of docs/
+docs: $(READY)            ## write what is generated in the pages of docs/: tables out of the code, what commands print
 	$(BIN)/python scripts/make_docs.py
+
+site: $(DEV)              ## the pages of docs/ as a site in site/, English and Chinese
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --strict --quiet
+	@echo "open site/index.html, or: $(BIN)/python -m http.server --directory site"
 
 images: $(DEV) browser    ## photograph the pages for docs/images
 	$(BIN)/python scripts/make_images.py
@@ -81,7 +85,7 @@ browser:                  ## chromium for the tests of the web page, with Chines
 	  echo "To test the web page too, install chromium and fonts-noto-cjk (as root: make browser)."
 
 clean:                    ## away with the environments and all caches
-	rm -rf $(VENV) $(PEERS) $(LOWEST) $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(LOWEST) site $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \

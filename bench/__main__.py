@@ -4,7 +4,7 @@ python -m bench --only credit,sampling          some of the tables
 python -m bench --peers PYTHON                  with TRL and torchrl, by a Python that has the `bench` extra's packages
 python -m bench --json figures.json             keep the numbers; tables not measured now are kept as they were
 python -m bench --only end_to_end --case "5 M, batch 256" --json figures.json     some rows of a long table
-python -m bench --json figures.json --write docs/performance.md --only ""     the page from the numbers alone
+python -m bench --json figures.json --write docs/en/performance.md --only ""     the page from the numbers alone
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Tables as docs/performance.md and on the terminal."""
+"""Tables as docs/en/performance.md and on the terminal."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from rich.table import Table as Grid
 from tables import Check, Table, number
 
 PREFACE = """\
-<!-- written by `make bench` (python -m bench --write docs/performance.md) from bench/figures.json; do not edit -->
+<!-- written by `make bench` (python -m bench --write docs/en/performance.md) from bench/figures.json; do not edit -->
 # Performance
 
 How fast mingce is beside others doing the same work, and beside what the machine can do at most. All times are CPU
@@ -26,19 +26,27 @@ def page(tables: list[Table], machine: dict[str, Any]) -> str:
     return "\n".join(parts)
 
 
-def _summary(tables: list[Table]) -> str:
-    """A line for each group of checks, ratios to peers first."""
+def group_checks(tables: list[Table]) -> dict[tuple[str, str], list[Check]]:
+    """The checks by the summary's line they belong to: its name, and whom it is a ratio to."""
     groups: dict[tuple[str, str], list[Check]] = {}
     for table in tables:
         for check in table.checks:
             groups.setdefault((check.group or f"{table.title}: {check.what}", check.peer), []).append(check)
+    return groups
+
+
+def measured(checks: list[Check]) -> str:
+    """The range of their figures."""
+    low, high = min(check.found for check in checks), max(check.found for check in checks)
+    same = number(low) == number(high)
+    return checks[0].figure if same else f"{number(low)}–{number(high)}{checks[0].unit}"
+
+
+def _summary(tables: list[Table]) -> str:
+    """A line for each group of checks, ratios to peers first."""
+    groups = group_checks(tables)
     ordered = sorted(groups.items(), key=lambda item: not item[0][1])  # a stable sort
-    rows = []
-    for (name, peer), checks in ordered:
-        low, high = min(check.found for check in checks), max(check.found for check in checks)
-        unit = checks[0].unit
-        measured = checks[0].figure if number(low) == number(high) else f"{number(low)}–{number(high)}{unit}"
-        rows.append([name, peer, measured, _target(checks), _verdict(checks)])
+    rows = [[name, peer, measured(checks), _target(checks), _verdict(checks)] for (name, peer), checks in ordered]
     asked = [check for checks in groups.values() for check in checks if check.wanted is not None]
     held = sum(check.holds for check in asked)
     heading = ["## In short", "", f"{held} of {len(asked)} targets hold.", ""]

@@ -3,10 +3,10 @@
     mingce train estimator=examples/own_estimator.py:reward_to_go actor.loss=examples/own_estimator.py:soft_clip
     python examples/own_estimator.py        # the same from code
 
-`inputs` are columns of the ledger (`mingce columns`), `settings` those of `credit.` and `actor.` (docs/config.md). An
-estimator that reads `values` has a critic; it also gets `bootstrap` [B], the value after each row's last token.
-Everything else follows: the ledger, checkpoints, resume, the page. Accounts show such a column as it is recorded, for
-nothing but your code can recompute it; a `twin`, the same function on lists of floats, would let them.
+`inputs` are columns of the ledger (`mingce columns`), `settings` those of `credit.` and `actor.` (docs/en/reference/
+config.md). An estimator that reads `values` has a critic; it also gets `bootstrap` [B], the value after each row's last
+token. Everything else follows: the ledger, checkpoints, resume, the page. Accounts show such a column as it is
+recorded, for nothing but your code can recompute it; a `twin`, the same function on lists of floats, would let them.
 """
 
 import tempfile

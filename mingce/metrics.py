@@ -1,7 +1,7 @@
 """Every logged metric that is a function of columns: its name, the columns and the reduction.
 
 What they mean is in mingce/texts/metrics.{zh,en}.md. Names are verl's where the thing is the same. What is measured by
-a clock or an optimizer is listed in MEASURED, so that docs/metrics.md covers every name that a run logs.
+a clock or an optimizer is listed in MEASURED, so that the reference page covers every name that a run logs.
 """
 
 from __future__ import annotations

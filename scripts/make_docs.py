@@ -1,249 +1,142 @@
-"""Writes the pages of docs/ that are generated from code; with --check only says whether they are current.
+"""Writes what is generated in the pages of docs/en and docs/zh; with --check only says which pages are stale.
 
 python scripts/make_docs.py            write them
 python scripts/make_docs.py --check    exit with 1 if one is stale
+
+A page is prose with blocks in it, each between a comment that says what stands there and `<!-- end -->`:
+
+    <!-- columns: column | symbol | … -->    a table out of the code, with these headings (docs_blocks.py)
+    <!-- $ mingce example -->                a command and what it prints
+    <!-- $ mingce example ## head -12 -->    the same, of which the second command leaves a part
+    <!-- source: examples/x.py gae -->       a function's source
+    <!-- mingce plan --gpus 64 … -->         a plan as Markdown (mingce/plan/page.py)
+
+The commands of a page run one after the other in an empty directory. `<!-- file: reward.py -->` above a code block puts
+that block there first.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
+import os
+import re
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from threading import Lock
 
-from mingce.audit.audit import checks
-from mingce.audit.catalogue import CLASSES
-from mingce.audit.finding import FAULTS, SEVERITIES, Fault
-from mingce.audit.wording import unfilled
-from mingce.columns import COLUMNS, SETTINGS, Column
-from mingce.config import describe, settings
-from mingce.metrics import MEASURED, METRICS, measured_meaning
+from docs_blocks import BLOCKS, ROOT, TABLES
+
 from mingce.plan.page import refreshed
 
-ROOT = Path(__file__).resolve().parent.parent
+LANGS = ("en", "zh")
+WIDTH = 100
+"""Columns of the terminal that commands are run in."""
+PART = re.compile(
+    r"<!-- file: (?P<file>\S+) -->\n+```\w*\n(?P<text>.*?)```\n"
+    r"|(?P<open><!-- (?:\$ (?P<command>.+?)|(?P<name>[a-z]+): (?P<words>[^\n]+?)) -->)"
+    r"(?P<old>(?:(?!<!-- ).)*?)<!-- end -->",
+    re.DOTALL,
+)
+OPEN = re.compile(rf"<!-- (?:\$|(?:{'|'.join(BLOCKS)}):) ")
+_ALONE = Lock()
+"""Of what is computed in this process, for `--help` is caught by taking its standard output."""
 
 
-def columns_page() -> str:
-    """docs/columns.md, from the column table."""
-    lines = [
-        "# The columns · 列",
-        "",
-        "Generated from `mingce/columns.py` and `mingce/texts/columns.*.md` by `make docs`; do not edit.",
-        "由 `mingce/columns.py` 与 `mingce/texts/columns.*.md` 生成（`make docs`），请勿手改。",
-        "",
-        "Counting starts at 0. State s_t is the prompt and the tokens before token t; action a_t is token t. *State*-",
-        "aligned columns are about s_t, before the token; *action*-aligned ones about choosing it. t+1 means the next",
-        "**chosen** token.",
-        "",
-        "下标从 0 开始。状态 s_t 是提示加上第 t 个 token 之前的所有 token，动作 a_t 就是第 t 个 token。",
-        "“state”对齐的列说的是 s_t（选之前），“action”对齐的列说的是选这个 token 本身。t+1 指下一个**被选的** token。",
-        "",
-        "| column | symbol | aligned | type | formula | from |",
-        "|---|---|---|---|---|---|",
-        *(
-            f"| [`{c.name}`](#{c.name}) | {_cell(c.symbol)} | {c.alignment} | {c.dtype} "
-            f"| {_cell(c.formula)} | `{c.source}` |"
-            for c in COLUMNS.values()
-        ),
-        "",
-        "| setting | symbol | meaning | 含义 |",
-        "|---|---|---|---|",
-        *(f"| `{s.name}` | {_cell(s.symbol)} | {s.en} | {s.zh} |" for s in SETTINGS.values()),
-        "",
-    ]
-    for known in COLUMNS.values():
-        lines += _section(known)
-    return "\n".join(lines)
+class PageError(Exception):
+    """A page that cannot be written; the message says where and why."""
 
 
-def _section(known: Column) -> list[str]:
-    facts = [f"`{known.formula}`"]
-    if known.inputs:
-        facts.append("computed from " + ", ".join(f"[`{name}`](#{name})" for name in known.inputs))
-    if known.optional:
-        facts.append("and, where there, " + ", ".join(f"[`{name}`](#{name})" for name in known.optional))
-    if known.aliases:
-        facts.append("elsewhere " + ", ".join(f"`{alias}`" for alias in known.aliases))
-    return [
-        f"## {known.name}",
-        "",
-        " · ".join(facts),
-        "",
-        f"{known.en} {known.long_en}",
-        "",
-        f"{known.zh}{known.long_zh}",
-        "",
-    ]
+def fresh(text: str, lang: str, where: str) -> str:
+    """The page with every block as it is now."""
+    parts = list(PART.finditer(text))
+    if len(OPEN.findall(text)) != sum(part["file"] is None for part in parts):
+        raise PageError(f"{where}: a block lacks its <!-- end -->.")
+    with tempfile.TemporaryDirectory() as directory:
+        (Path(directory) / "recipes").symlink_to(ROOT / "recipes")
+        (Path(directory) / "examples").symlink_to(ROOT / "examples")
+        done = []
+        for part in parts:
+            if part["file"]:
+                (Path(directory) / part["file"]).write_text(part["text"], encoding="utf-8")
+                done.append(part[0])
+            else:
+                body = _body(part, lang, directory, where)
+                frame = "\n\n" if "\n" in part["old"] else ""
+                done.append(f"{part['open']}{frame}{body}{frame}<!-- end -->")
+    rest = iter(done)
+    return refreshed(PART.sub(lambda _: next(rest), text), lang)
 
 
-def _cell(text: str) -> str:
-    return text.replace("|", "\\|")
+def _body(part: re.Match[str], lang: str, directory: str, where: str) -> str:
+    if part["command"]:
+        command, _, selection = part["command"].partition(" ## ")
+        printed = _output(command, lang, directory, where)
+        shown = _excerpt(printed, selection) if selection else printed
+        return f"```text\n$ {command}\n{shown}\n```"
+    if part["name"] not in BLOCKS:
+        raise PageError(f"{where}: there is no block '{part['name']}'; there are {', '.join(BLOCKS)}.")
+    with _ALONE:
+        return BLOCKS[part["name"]](part["words"], lang)
 
 
-def config_page() -> str:
-    """docs/config.md, from the dataclasses."""
-    lines = [
-        "# Settings · 配置",
-        "",
-        "Generated from `mingce/config.py` by `make docs`; do not edit. 由 `mingce/config.py` 生成（`make docs`），请勿手改。",
-        "",
-        "`mingce train [recipe.yaml] key=value …`: defaults, then the recipe, then the command line. The last part of a key is",
-        "enough where it is unique: `lam=0.9` is `credit.lam=0.9`. `mingce train --dry-run …` prints what a run would be.",
-        "",
-        "依次为默认值、recipe 文件、命令行。键的最后一段若唯一即可省写：`lam=0.9` 就是 `credit.lam=0.9`。",
-        "",
-        "| key | default | meaning | 含义 |",
-        "|---|---|---|---|",
-    ]
-    for key, _, default in settings():
-        shown = "" if default is None else json.dumps(default, ensure_ascii=False)
-        lines.append(f"| `{key}` | `{shown or 'null'}` | {_cell(describe(key, 'en'))} | {_cell(describe(key, 'zh'))} |")
-    return "\n".join([*lines, ""])
-
-
-def metrics_page() -> str:
-    """docs/metrics.md, from the table of metrics."""
-    lines = [
-        "# Metrics · 指标",
-        "",
-        "Generated from `mingce/metrics.py` by `make docs`; do not edit. 由 `mingce/metrics.py` 生成（`make docs`），请勿手改。",
-        "",
-        "Every one is a function of ledger columns, so it can be recomputed from the ledger of its step. Means over tokens in",
-        "the losses leave out what the mask leaves out, and nothing is averaged per micro-batch.",
-        "",
-        "每个指标都是账本列的函数，可由该步账本重新算出。",
-        "",
-        "| metric | columns | reduction | meaning | 含义 |",
-        "|---|---|---|---|---|",
-        *(
-            f"| `{m.name}` | {', '.join(f'[`{c}`](columns.md#{c})' for c in m.columns)} | {m.reduction} | {m.en} | {m.zh} |"
-            for m in METRICS
-        ),
-        "",
-        "Measured, not computed from columns · 由时钟或优化器测得：",
-        "",
-        "| metric | meaning | 含义 |",
-        "|---|---|---|",
-        *(f"| `{name}` | {measured_meaning(name, 'en')} | {measured_meaning(name, 'zh')} |" for name in MEASURED),
-        "",
-    ]
-    return "\n".join(lines)
-
-
-AUDIT_HEAD = """\
-# The audit · 审计
-
-Generated from `mingce/audit/` by `make docs`; do not edit. 由 `mingce/audit/` 生成（`make docs`），请勿手改。
-
-`mingce audit FILE_OR_DIR…` opens the token-level tensors that a trainer wrote, recomputes every identity in float64 with
-code that shares nothing with that trainer, and says which bug is in them, on which tokens, with the numbers. Exit code:
-0 clean, 1 a finding of severity bug, 2 could not run.
-
-`mingce audit` 打开训练框架写下的 token 级张量，用与该框架毫无共用代码的 float64 实现重算每个等式，指出有什么 bug、在哪些 token 上、数值各是多少。
-退出码：0 干净，1 有 bug，2 没能运行。
-
-## Making a dump · 怎样得到数据
-
-A dump is any `.npz`, `.safetensors`, `.parquet`, `.jsonl` or `.pt` file (or a directory of them, one a rank or a step) with
-columns [rows, response tokens]. [examples/dump_from_verl.py](../examples/dump_from_verl.py) and
-[examples/dump_from_trl.py](../examples/dump_from_trl.py) are a few lines to paste into a trainer. Columns of other names:
-`--mapping FILE`. Pickles are read without executing them, and every file by a process of its own whose memory and time
-grow with the file's size (512 MB and 6 CPU seconds at least); `MINGCE_DUMP_LIMIT=4` allows four times as much where
-a sound dump needs it. What helps most, beside masks, scores, rewards, values,
-advantages and returns:
-
-把下面几行粘进训练代码即可：[examples/dump_from_verl.py](../examples/dump_from_verl.py)、[examples/dump_from_trl.py](../examples/dump_from_trl.py)。
-列名不同时用 `--mapping FILE`。读 pickle 时不执行其中任何代码；每个文件由单独的进程读取，内存和时间按文件大小设限（至少 512 MB、6 秒 CPU），
-正常的文件不够用时设 `MINGCE_DUMP_LIMIT=4` 放宽到四倍。除掩码、得分、奖励、价值、优势、回报外，最有用的是：
-
-- `token_ids`, `attention_mask`, `prompt_ids`, `uid`, `finish_reason`; `eos_id`, `pad_id`, `bos_id` as settings
-- `rollout_log_probs`, `old_log_probs`, `ref_log_probs`, `entropy`: temperature, truncation and alignment show in them
-- values and log-probs **as they were before masking**: half of the evidence stands behind the mask · 掩码**之前**的原值，一半证据在掩码后面
-- float32: in bfloat16 k2 and k3, or Bessel's correction, cannot be told apart · 用 float32 存
-
-Our own runs are dumps already: `mingce audit runs/NAME`. While training, `audit.every=N` audits the ledger of the first step
-(made by the untrained weights: what is broken from the start stops the run there) and of every N-th; findings go to
-`runs/NAME/audit.jsonl`, and a bug stops the run after that step has been saved, unless `audit.stop=false`.
-
-自己的运行目录可直接审计：`mingce audit runs/NAME`。训练中 `audit.every=N` 审计第一步（权重还没更新，一开始就有的错在这里停下）和之后每 N 步的账本；
-结果写入 `audit.jsonl`，发现 bug 则存档该步后停止，除非 `audit.stop=false`。
-
-## Reading a report · 怎样读报告
-
-The first line is the verdict. Each finding then has the formula that fails, the class of the catalogue below, the share of
-the rows that could show it and do, the first tokens with the number expected and the one found, the usual cause, what to
-change, and a public report of the same bug. A check judges a column from the columns it was made of, so one bug gives one
-finding, at the first column that is wrong, not at all those after it.
-
-第一行是结论。每条发现给出：不成立的公式、下表中的类别、受影响的行的比例、最先出错的几个 token（应为/实为）、常见原因、改法、同类 bug 的公开报告。
-每列都相对于它的输入来判断，所以一个 bug 只报一次，报在最先出错的那一列。
-
-- **bug**: an identity of the algorithm is broken, or a signal stands where it must not · 算法的等式不成立，或信号出现在不该出现的地方
-- **suspicious** 可疑: statistics say so, or it may be meant · 统计上可疑，或可能是有意为之
-- **convention** 约定: a framework's known choice, recognised and allowed for · 某框架的已知做法，已识别并据此判断
-- **note** 备注: worth knowing · 值得知道
-
-γ, λ, β and the KL estimator are inferred from the numbers where they are not given; the report says which were. Statistical
-findings need |z| > 5 and an effect that matters.
-
-## What a dump can decide · 从数据能判断什么
-
-Of the 48 classes 27 show in one dump, 18 in one that has the columns most lack (new log-probs, logged losses, weight
-versions) or in several steps, 3 only with the models or texts at hand. Where two classes give the same numbers on a batch,
-the report names both instead of guessing: without tool tokens, for example, a recursion that skips masked slots and one that
-decays over them are the same. A value column that is wrong in itself but used consistently keeps every identity, and only
-a replay with the critic's weights can show it.
-
-48 类中 27 类单份数据即可判断，18 类需要多数框架不写的列或多步数据，3 类要有模型或文本。两类在这批数据上数值相同时，报告同时列出而不猜。
-
-| class | what | 内容 | one dump | seen in |
-|---:|---|---|---|---|
-"""
-
-
-def audit_page() -> str:
-    """docs/audit.md, from the catalogue and the faults."""
-    checks()  # imports every family, whose faults register themselves
-    from mingce.audit import replay, steps  # noqa: F401
-
-    lines = [AUDIT_HEAD.rstrip("\n")]
-    for number, known in CLASSES.items():
-        place = known.link.removeprefix("https://github.com/")
-        lines.append(f"| {number} | {known.en} | {known.zh} | {known.decidable} | [{place}]({known.link}) |")
-    lines += ["", "## Findings · 能报出的发现", ""]
-    for severity in SEVERITIES:
-        faults = [fault for fault in FAULTS.values() if fault.severity == severity]
-        lines += [f"### {severity}", ""]
-        for fault in sorted(faults, key=lambda fault: (fault.classes or (99,), fault.code)):
-            lines += _fault(fault)
-    return "\n".join(lines)
-
-
-def _fault(fault: Fault) -> list[str]:
-    classes = ", ".join(map(str, fault.classes))
-    facts = [f"class {classes}"] if len(fault.classes) == 1 else [f"one of the classes {classes}"] if classes else []
-    facts += [f"`{fault.formula}`"] if fault.formula else []
-    facts += [f"[report]({fault.link})"] if fault.link else []
-    english, chinese = (
-        " ".join(unfilled(text[i]) for text in (fault.title, fault.cause, fault.change) if text[i]) for i in (1, 0)
+def _output(command: str, lang: str, directory: str, where: str) -> str:
+    """What the command prints; a failure is one of the page unless the command is expected to judge (exit code 1)."""
+    here = Path(directory, ".bin")
+    if not here.exists():
+        here.mkdir()
+        for name, words in (("python", ""), ("mingce", " -m mingce.cli")):
+            (here / name).write_text(f'#!/bin/sh\nexec {sys.executable}{words} "$@"\n', encoding="utf-8")
+            (here / name).chmod(0o755)
+    env = os.environ | {
+        "PATH": f"{here}{os.pathsep}{os.environ['PATH']}", "PYTHONPATH": str(ROOT), "MINGCE_LANG": lang,
+        "COLUMNS": str(WIDTH), "TERM": "dumb", "PYTHONIOENCODING": "utf-8",
+    }  # fmt: skip
+    done = subprocess.run(
+        ["bash", "-o", "pipefail", "-c", command], cwd=directory, env=env, capture_output=True, text=True
     )
-    lines = [f"#### {fault.code}", ""]
-    if facts:
-        lines += [" · ".join(facts), ""]
-    return [*lines, english, "", chinese.replace("。 ", "。"), ""]
+    if done.returncode not in (0, 1) or (done.returncode and not done.stdout):
+        raise PageError(f"{where}: $ {command}\n{done.stdout}{done.stderr}")
+    return "\n".join(line.rstrip() for line in done.stdout.split("\n")).strip("\n")
 
 
-def scaling_page() -> str:
-    """Written by hand around tables that `mingce plan` makes."""
-    return refreshed((ROOT / "docs" / "scaling.md").read_text(encoding="utf-8"))
+def _excerpt(printed: str, selection: str) -> str:
+    """The part of the lines that the command `selection` leaves, with an ellipsis where something is left out."""
+    part = subprocess.run(["sh", "-c", selection], input=printed, capture_output=True, text=True, check=True).stdout
+    part = part.strip("\n")
+    before, found, after = printed.partition(part)
+    assert part, selection
+    assert found, f"{selection} leaves lines that do not follow each other"
+    return "\n".join([*(["…"] if before.strip() else []), part, *(["…"] if after.strip() else [])])
 
 
-PAGES = {
-    "audit.md": audit_page,
-    "columns.md": columns_page,
-    "config.md": config_page,
-    "metrics.md": metrics_page,
-    "scaling.md": scaling_page,
-}
+def pages(docs: Path) -> Iterator[tuple[str, Path]]:
+    """Every page with its language."""
+    for lang in LANGS:
+        for page in sorted((docs / lang).rglob("*.md")):
+            yield lang, page
+
+
+def _stale(docs: Path, lang: str, page: Path, write: bool) -> str | None:
+    """The page's name, if it was not what it should be."""
+    name, text = str(page.relative_to(docs)), page.read_text(encoding="utf-8")
+    new = fresh(text, lang, name)
+    if new != text and write:
+        page.write_text(new, encoding="utf-8")
+    return name if new != text else None
+
+
+def _missing(docs: Path) -> list[str]:
+    """Tables of the code that no page of a language holds."""
+    return [
+        f"no page of {docs / lang} holds <!-- {table}: … -->"
+        for lang in LANGS
+        for table in TABLES
+        if not any(f"<!-- {table}: " in page.read_text(encoding="utf-8") for page in (docs / lang).rglob("*.md"))
+    ]
 
 
 def main() -> None:
@@ -251,14 +144,14 @@ def main() -> None:
     parser.add_argument("--check", action="store_true", help="only compare")
     parser.add_argument("--docs", type=Path, default=ROOT / "docs", help="where the pages are")
     options = parser.parse_args()
-    stale = []
-    for name, render in PAGES.items():
-        page, text = options.docs / name, render()
-        if not page.exists() or page.read_text(encoding="utf-8") != text:
-            stale.append(name)
-            if not options.check:
-                page.parent.mkdir(parents=True, exist_ok=True)
-                page.write_text(text, encoding="utf-8")
+    with ThreadPoolExecutor(2) as pool:  # the commands are processes of their own
+        try:
+            found = pool.map(lambda one: _stale(options.docs, *one, not options.check), pages(options.docs))
+            stale = [name for name in found if name]
+        except PageError as error:
+            raise SystemExit(str(error)) from None
+    if missing := _missing(options.docs):
+        raise SystemExit("\n".join(missing))
     if stale:
         print(f"{'stale' if options.check else 'written'}: {', '.join(stale)}")
     raise SystemExit(1 if stale and options.check else 0)

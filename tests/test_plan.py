@@ -622,7 +622,8 @@ def test_a_plan_needs_no_torch() -> None:
     subprocess.run([sys.executable, "-c", code], check=True, cwd=ROOT)
 
 
-def test_the_tables_of_the_page_are_current() -> None:
-    text = (ROOT / "docs/scaling.md").read_text(encoding="utf-8")
+@pytest.mark.parametrize("lang", ["en", "zh"])
+def test_the_tables_of_the_page_are_current(lang: str) -> None:
+    text = (ROOT / "docs" / lang / "scaling.md").read_text(encoding="utf-8")
     assert text.count("<!-- mingce plan ") >= 3
-    assert refreshed(text) == text
+    assert refreshed(text, lang) == text

@@ -29,7 +29,7 @@ class Fault:
 
     code: str  # stable, e.g. "kl-sign"
     severity: Severity
-    classes: tuple[int, ...]  # of the catalogue in docs/audit.md; several when they cannot be told apart
+    classes: tuple[int, ...]  # of the catalogue in docs/en/reference/audit.md; several when they cannot be told apart
     title: tuple[str, str]  # one sentence that names it
     formula: str  # the identity that fails, in the symbols of the column table
     cause: tuple[str, str] = ("", "")  # the likely cause

@@ -1,6 +1,6 @@
 """The settings of a run: typed, documented in two languages, overridable as `key=value`.
 
-    table     the settings and their defaults; docs/config.md is generated from it
+    table     the settings and their defaults; the reference page is generated from it
     reading   defaults, then a recipe (YAML), then overrides: `read_config(recipe, ["lam=0.9", "critic.lr=1e-3"])`
     checks    names and ranges, and settings that contradict each other
     bounds    what no machine could follow

@@ -171,7 +171,7 @@ LARGE = 1_000_000_000
 
 @dataclass
 class RayConfig:
-    """engine=ray: the roles as groups of processes, models sharded over each group (docs/cluster.md)."""
+    """engine=ray: the roles as groups of processes, models sharded over each group (docs/en/how-to/on-a-cluster.md)."""
 
     address: str = "local"
     ranks: int = 2

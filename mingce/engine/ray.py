@@ -1,6 +1,7 @@
 """The roles on a Ray cluster: in the driver they only call groups of processes, which do what the local roles do.
 
-The driver keeps the ledger, assigns credit and decides what is learned from; ranks hold weights. See docs/cluster.md.
+The driver keeps the ledger, assigns credit and decides what is learned from; ranks hold weights. See
+docs/en/how-to/on-a-cluster.md.
 """
 
 from __future__ import annotations

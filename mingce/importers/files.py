@@ -23,7 +23,7 @@ from mingce.record.dump import Dump
 _TRAINERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Draft]], ...] = tuple(
     (trainer.recognises, trainer.read) for trainer in (verl, trl, openrlhf, prime_rl, slime, nemo_rl)
 )
-_KNOWN = "npz, safetensors, Parquet, JSONL and .pt with a response mask are read; see docs/audit.md"
+_KNOWN = "npz, safetensors, Parquet, JSONL and .pt with a response mask are read; see docs/en/reference/audit.md"
 
 
 def read_dumps(

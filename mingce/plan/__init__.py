@@ -6,5 +6,5 @@
     fit       what goes into a GPU     traffic, speed, growth      bytes and seconds a step, and over more nodes
 
 Arithmetic without torch, but for a config.json, which transformers builds on the meta device (families).
-docs/scaling.md says how it was checked.
+docs/en/scaling.md says how it was checked.
 """

@@ -1,4 +1,4 @@
-"""A plan as tables of text in a person's language; the command draws them, docs/scaling.md holds them as Markdown."""
+"""A plan as tables of text in a person's language; the command draws them, the docs hold them as Markdown."""
 
 from __future__ import annotations
 
