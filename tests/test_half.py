@@ -150,7 +150,7 @@ def test_the_doctor_shows_it(machine: Machine, survivors: tuple[str, ...], shown
 def test_training_on_a_processor_that_cannot(machine: Machine, tmp_path: Path) -> None:
     machine()
     program = (
-        "import sys; from mingce import half; from mingce.cli import main\n"
+        "import sys; from mingce.base import half; from mingce.cli import main\n"
         f"half.PROBE = {half.PROBE!r}\n"
         "sys.argv = ['mingce', 'train', 'model.dtype=float16', 'steps=1']; main()"
     )

@@ -15,13 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import dump_batches as valid
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-import test_importers as valid
 import torch
-from hostile_files import calls
+from hostile_pickles import calls
 from safetensors.torch import save
 
 from mingce.base.errors import DataError, MingceError

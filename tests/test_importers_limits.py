@@ -14,7 +14,8 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hostile_files import Made, hostile_files, place
+from hostile_files import hostile_files, place
+from hostile_parts import Made
 from npz import save_npz
 
 import mingce

@@ -24,9 +24,7 @@ SAME = {"critic/score/mean": 0.1, "critic/score/max": 0.1, "critic/score/min": 0
 CONFIG = read_config(None, [])
 
 
-@pytest.fixture(autouse=True)
-def _english(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("MINGCE_LANG", "en")
+pytestmark = pytest.mark.usefixtures("english")
 
 
 @pytest.mark.parametrize(

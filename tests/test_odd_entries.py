@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
-from test_checkpoints import is_whole, never, save_step
+from checkpoint_steps import is_whole, never, save_step
 
 from mingce.base.errors import RunError
 from mingce.record.checkpoints import load, load_newest

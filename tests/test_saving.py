@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -15,12 +14,6 @@ from mingce.record.checkpoints import Draft, Keep, load, prepare
 from mingce.record.run import Run
 from mingce.training import saving
 from mingce.training.saving import Saver
-
-
-@pytest.fixture
-def run(tmp_path: Path) -> Iterator[Run]:
-    with Run.create(tmp_path, "run", {}) as made:
-        yield made
 
 
 def draft(run: Run, step: int, weight: Tensor) -> Draft:

@@ -23,8 +23,10 @@ from mingce.columns import TOKEN_COLUMNS
 from mingce.ledger import Ledger
 from mingce.record.store import LedgerStore
 
-torch.set_num_threads(1)
-pytestmark = pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+pytestmark = [
+    pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),
+    pytest.mark.usefixtures("one_thread"),  # a forked child has no others
+]
 
 
 def make_ledger(rows: int, width: int, seed: int = 0, *, step: int = 0, lengths: list[int] | None = None) -> Ledger:
