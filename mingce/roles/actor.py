@@ -82,8 +82,8 @@ class Actor(Protocol):
         """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
         ...
 
-    def ratios(self, ledger: Ledger) -> Tensor:
-        """ρ_t of every token by the pass that updates differentiate; 1 before any update."""
+    def ratios(self, ledger: Ledger) -> dict[str, Tensor]:
+        """The column ratio by the pass that updates differentiate; 1 before any update."""
         ...
 
     def update(self, ledger: Ledger, step: int, on_progress: OnProgress = ...) -> dict[str, float]:
@@ -261,11 +261,11 @@ class LocalActor:
         return loss, columns
 
     @torch.no_grad()
-    def ratios(self, ledger: Ledger) -> Tensor:
+    def ratios(self, ledger: Ledger) -> dict[str, Tensor]:
         def part(micro: Ledger) -> dict[str, Tensor]:
             return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
 
-        return ledger.by_micro_batch(self._batcher(), part)["ratio"]
+        return ledger.by_micro_batch(self._batcher(), part)
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)
