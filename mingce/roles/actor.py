@@ -21,7 +21,7 @@ from mingce.base.errors import SettingError
 from mingce.config import Config
 from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.log_probs import log_probs_batcher, response_log_probs
+from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import base_causal_lm
 from mingce.models.micro_batches import batcher
 from mingce.models.prompts import default_stop_ids, render_prompt
@@ -183,14 +183,7 @@ class LocalActor:
         return log_probs_batcher(self.model, self.config.micro_batch_tokens)
 
     def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
-        return response_log_probs(
-            self.model,
-            ledger.row("prompt_ids"),
-            ledger["token_ids"],
-            ledger["attention_mask"],
-            pad_id=self.pad_id,
-            temperature=self.sampling.temperature,
-        )
+        return ledger_log_probs(self.model, ledger, self.pad_id, self.sampling.temperature)
 
     @torch.no_grad()
     def attention(self, ledger: Ledger) -> dict[str, Tensor]:
