@@ -116,7 +116,7 @@ class Ledger:
 
     def fill(self, *updates: Mapping[str, Tensor]) -> Ledger:
         """Checks and stores columns; nothing is stored if any of them is wrong. Returns the ledger."""
-        given: dict[str, tuple[Column, Tensor]] = {}
+        updated: dict[str, tuple[Column, Tensor]] = {}
         for update in updates:
             for name, values in update.items():
                 known = column(name)
@@ -126,10 +126,10 @@ class Ledger:
                     )
                 if known.name in ("token_ids", "response_mask", "attention_mask"):
                     raise ColumnError(f"'{known.name}' is fixed when the ledger is made.", column=known.name)
-                given[known.name] = (known, values)
+                updated[known.name] = (known, values)
         checked: dict[str, Tensor] = {}
-        for name, (known, values) in given.items():
-            missing = [i for i in known.inputs if i not in self._columns and i not in given]
+        for name, (known, values) in updated.items():
+            missing = [i for i in known.inputs if i not in self._columns and i not in updated]
             if missing:
                 raise ColumnError(
                     f"'{name}' is computed from {', '.join(missing)}, which must be filled first.", column=name
@@ -165,8 +165,8 @@ class Ledger:
             )
         if known.dtype == "bool":
             # what stands behind the mask need not even be 0 or 1
-            kept = values if name == "attention_mask" else torch.where(mask, values, torch.zeros_like(values))
-            return as_mask(kept, name)
+            stored = values if name == "attention_mask" else torch.where(mask, values, torch.zeros_like(values))
+            return as_mask(stored, name)
         if values.is_floating_point() != (known.dtype == "float32") or values.dtype == torch.bool:
             raise ColumnError(f"'{name}' holds {values.dtype}, expected {known.dtype}.", column=name)
         if known.dtype == "int64":
@@ -187,11 +187,11 @@ class Ledger:
 
     # ── parts and wholes ─────────────────────────────────────────────────────────────────────────────────────────
 
-    def _made_of(self, columns: dict[str, Tensor], rows: Rows) -> Ledger:
+    def _from_checked(self, columns: dict[str, Tensor], rows: Rows) -> Ledger:
         """A ledger of columns that were checked before."""
-        made = object.__new__(Ledger)
-        made._columns, made.rows = columns, rows
-        return made
+        ledger = object.__new__(Ledger)
+        ledger._columns, ledger.rows = columns, rows
+        return ledger
 
     def select(self, rows: Tensor | Sequence[int]) -> Ledger:
         """The given rows (indices, or a bool mask [B]) in the given order, at the same width."""
@@ -204,28 +204,28 @@ class Ledger:
         chosen = index.tolist()
         if any(not -len(self) <= i < len(self) for i in chosen):
             raise SettingError(f"row {max(chosen, key=abs)} does not exist; the ledger has {len(self)} rows.")
-        return self._made_of(
+        return self._from_checked(
             {name: values[index] for name, values in self._columns.items()},
             {name: [values[i] for i in chosen] for name, values in self.rows.items()},
         )
 
     def only(self, *names: str) -> Ledger:
         """The same rows with token_ids, the masks and, of the named columns, those that are there."""
-        kept = {"response_mask", "attention_mask", "token_ids", "loss_mask", *names}
+        columns = {"response_mask", "attention_mask", "token_ids", "loss_mask", *names}
         rows = {name: values for name, values in self.rows.items() if name in (*names, "prompt_ids", "uid")}
-        return self._made_of({name: values for name, values in self._columns.items() if name in kept}, rows)
+        return self._from_checked({name: values for name, values in self._columns.items() if name in columns}, rows)
 
     def trim(self) -> Ledger:
         """The same rows without the slots that no row uses."""
         width = int(self.lengths.max()) if len(self) else 0
-        return self._made_of({name: values[:, :width] for name, values in self._columns.items()}, dict(self.rows))
+        return self._from_checked({name: values[:, :width] for name, values in self._columns.items()}, dict(self.rows))
 
     def widen(self, width: int) -> Ledger:
         """The same rows with empty slots added up to `width`."""
         if width < self.width:
             raise SettingError(f"cannot widen a ledger of {self.width} slots to {width}.")
         wider = {name: pad(values, (0, width - self.width)) for name, values in self._columns.items()}
-        return self._made_of(wider, dict(self.rows))
+        return self._from_checked(wider, dict(self.rows))
 
     def minibatches(self, rows: int, generator: torch.Generator | None = None) -> list[Tensor]:
         """Row indices of parts of `rows` rollouts (the last may be smaller), shuffled if a generator is given."""
@@ -264,14 +264,14 @@ class Ledger:
                     )
         width = max(ledger.width for ledger in ledgers)
         parts = [ledger.widen(width) for ledger in ledgers]
-        return first._made_of(
+        return first._from_checked(
             {name: torch.cat([part._columns[name] for part in parts]) for name in first._columns},
             {name: [value for part in parts for value in part.rows[name]] for name in first.rows},
         )
 
     def to(self, device: str | torch.device) -> Ledger:
         """The same ledger on another device."""
-        return self._made_of({name: values.to(device) for name, values in self._columns.items()}, dict(self.rows))
+        return self._from_checked({name: values.to(device) for name, values in self._columns.items()}, dict(self.rows))
 
     def __getstate__(self) -> tuple[dict[str, np.ndarray[Any, Any]], Rows]:
         """For another process: arrays, which Ray puts into shared memory and maps there without a copy."""

@@ -17,7 +17,7 @@ from mingce.base.errors import ClusterError, SettingError
 from mingce.config import Config, as_values, read_config
 from mingce.engine import local
 from mingce.engine import ray as far_away
-from mingce.engine.cluster import _found, _join
+from mingce.engine.cluster import _address_of, _join
 from mingce.engine.rank import Rank
 from mingce.ledger import Ledger
 from mingce.models.value_head import ValueModel
@@ -158,7 +158,7 @@ def listens_on(process: int) -> Iterator[ipaddress.IPv4Address | ipaddress.IPv6A
 def test_a_person_s_mistakes_are_one_sentence() -> None:
     for address in ("127.0.0.1:9", "nowhere", "no.such.host.invalid:6379"):
         with pytest.raises(ClusterError, match=r"^[^\n]+$"):
-            _join(_found(address))
+            _join(_address_of(address))
     with pytest.raises(ClusterError, match="lower ray"):
         far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", "ray.ranks=1000"]))
     with pytest.raises(SettingError, match="cpu_offload"):

@@ -21,7 +21,7 @@ def checked(gaps: Any, dtype: torch.dtype, monkeypatch: pytest.MonkeyPatch) -> s
 
     ledger = Ledger(torch.zeros(4, 50, dtype=torch.long), mask)
     ledger.fill({"old_log_probs": old, "rollout_log_probs": old + gaps})
-    actor: Any = SimpleNamespace(dtype=dtype, ratios=lambda ledger: torch.ones(4, 50))
+    actor: Any = SimpleNamespace(dtype=dtype, ratios=lambda ledger: {"ratio": torch.ones(4, 50)})
     return self_check(ledger, actor, Config())
 
 

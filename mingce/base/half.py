@@ -86,22 +86,22 @@ def works(dtype: str) -> bool:
 @lru_cache(maxsize=1)
 def support() -> Support:
     """What works on this machine: from the user's cache, or tried now and remembered."""
-    own = os.environ.get(VARIABLE, "")
-    remembered = _remembered(own)
+    current = os.environ.get(VARIABLE, "")
+    remembered = _remembered(current)
     if remembered is not None:
         return remembered
-    answer, certain = _try_all(own)
+    answer, certain = _try_all(current)
     if certain:
-        _remember(own, answer)
-        if answer.setting != own:  # child processes have it in their environment
+        _remember(current, answer)
+        if answer.setting != current:  # child processes have it in their environment
             _remember(answer.setting, answer)
     return answer
 
 
-def _try_all(own: str) -> tuple[Support, bool]:
+def _try_all(current: str) -> tuple[Support, bool]:
     """The first setting with which all dtypes work, else the one with most; and whether that is certain."""
-    best, certain = Support((), own), True
-    for setting in (own, *(lower for lower in LOWER if lower != own)):
+    best, certain = Support((), current), True
+    for setting in (current, *(lower for lower in LOWER if lower != current)):
         outcomes = {dtype: _survives(dtype, setting) for dtype in DTYPES}
         certain = certain and None not in outcomes.values()
         working = tuple(dtype for dtype, survives in outcomes.items() if survives)

@@ -52,7 +52,7 @@ class Cluster:
         """`processes` is how many a run will have, each of `ray.cpus` cores."""
         self.ours = False
         self._guardian: subprocess.Popen[str] | None = None
-        address = config.address if config.address == "local" else _found(config.address)
+        address = config.address if config.address == "local" else _address_of(config.address)
         if address == "local" or address.startswith(("127.0.0.1:", "localhost:")):
             _listen_on_loopback_only()
         ray = ray_package()
@@ -144,8 +144,8 @@ def _raylet() -> subprocess.Popen[bytes] | None:
     """The raylet that this process started, where it started one and Ray lets it be known."""
     node = getattr(getattr(sys.modules.get("ray"), "_private", None), "worker", None)
     processes = getattr(getattr(node, "_global_node", None), "all_processes", {})
-    found = processes.get("raylet") if isinstance(processes, dict) else None
-    return found[0].process if found else None
+    entry = processes.get("raylet") if isinstance(processes, dict) else None
+    return entry[0].process if entry else None
 
 
 def ray_package() -> Any:
@@ -181,7 +181,7 @@ def _private_token() -> None:
         file.write(secrets.token_hex(32))
 
 
-def _found(address: str) -> str:
+def _address_of(address: str) -> str:
     """host:port of a cluster to join; `auto` is the one that runs on this machine."""
     if address == "auto":
         note = Path(os.environ.get("RAY_TMPDIR", "/tmp")) / "ray" / "ray_current_cluster"  # Ray's own
@@ -220,13 +220,13 @@ def _join(address: str) -> None:
             f"{address} does not answer as a Ray cluster does; see that ray.address is its port."
         ) from None
     if probe.returncode:
-        said = " ".join(probe.stdout.split())
-        if "Version mismatch" in said:
-            raise ClusterError(f"the cluster at {address} has other versions than this process: {said[:300]}")
-        if "token" in said or "AuthToken" in probe.stderr:
+        output = " ".join(probe.stdout.split())
+        if "Version mismatch" in output:
+            raise ClusterError(f"the cluster at {address} has other versions than this process: {output[:300]}")
+        if "token" in output or "AuthToken" in probe.stderr:
             raise ClusterError(
                 f"the cluster at {address} does not take this process's token; copy ~/.ray/auth_token from its "
                 "head, or set RAY_AUTH_TOKEN."
             )
-        raise ClusterError(f"the cluster at {address} cannot be joined: {said[:300] or 'Ray ended without a word'}")
+        raise ClusterError(f"the cluster at {address} cannot be joined: {output[:300] or 'Ray ended without a word'}")
     ray_package().init(address, **_QUIET)

@@ -67,7 +67,7 @@ class Group:
         hosts = [host for _, host, _ in nodes]
         self.processes = [(host, process) for _, host, process in nodes]
         port = self.each("open_store", [(hosts[0],)])[0]
-        self.facts = self.each("build", [(hosts[0], port, own) for own in hosts])[0]
+        self.facts = self.each("build", [(hosts[0], port, host) for host in hosts])[0]
 
     def call(self, method: str, *arguments: Any) -> list[Any]:
         """The answers of all ranks to the same question, in order."""
@@ -81,23 +81,23 @@ class Group:
         """
         expect_cluster()
         ray = ray_package()
-        asked = {
-            actor.run.remote(method, *own): rank
-            for rank, (actor, own) in enumerate(zip(self.actors, arguments, strict=False))
+        rank_of = {
+            actor.run.remote(method, *one): rank
+            for rank, (actor, one) in enumerate(zip(self.actors, arguments, strict=False))
         }
-        answers: list[Any] = [None] * len(asked)
+        answers: list[Any] = [None] * len(rank_of)
         seconds = self.config.ray.timeout
-        waiting, until = list(asked), time.monotonic() + seconds
+        waiting, until = list(rank_of), time.monotonic() + seconds
         while waiting:
             done, waiting = ray.wait(waiting, timeout=min(max(until - time.monotonic(), 0.0), LOOK))
             if not done:
                 expect_cluster()
             if not done and time.monotonic() >= until:
-                late = ", ".join(self._who(asked[ref]) for ref in waiting)
+                late = ", ".join(self._who(rank_of[ref]) for ref in waiting)
                 self.kill()
                 raise RankFault(f"{late} did not finish {method} within {seconds:g} s (ray.timeout)")
             for ref in done:
-                answers[asked[ref]] = self._answer(ref, asked[ref], method)
+                answers[rank_of[ref]] = self._answer(ref, rank_of[ref], method)
         return answers
 
     def _answer(self, ref: Any, rank: int, method: str) -> Any:

@@ -61,8 +61,8 @@ def sweep(mark: bytes) -> int:
 
 def children(parent: int) -> dict[int, str]:
     """The processes that a process has started, each with when it began."""
-    found = {int(name): stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
-    return {process: since for process, (above, since) in found.items() if above == str(parent)}
+    processes = {int(name): stat(int(name)) for name in os.listdir("/proc") if name.isdigit()}
+    return {process: since for process, (above, since) in processes.items() if above == str(parent)}
 
 
 def stat(process: int) -> tuple[str, str]:

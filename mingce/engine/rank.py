@@ -10,7 +10,7 @@ import os
 import platform
 import socket
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -72,7 +72,7 @@ class Rank:
         self.config, self.place, self.roles = config_of(settings), place, tuple(roles)
         self.config.threads = self.config.threads or self.config.ray.cpus
         torch.set_num_threads(self.config.threads)
-        self.actor: LocalActor | None = None
+        self.actor: LocalActor | None = None  # the driver calls roles by these names
         self.critic: LocalCritic | None = None
         self.reference: LocalReference | None = None
         self.scorer: BatchScorer | None = None
@@ -111,8 +111,8 @@ class Rank:
         )
         return port
 
-    def build(self, host: str, port: int, own: str) -> Facts | None:
-        """Meets the others, loads the models and keeps this rank's shards. `own` is this node's address."""
+    def build(self, host: str, port: int, address: str) -> Facts | None:
+        """Meets the others, loads the models and keeps this rank's shards. `address` is this node's."""
         torch.manual_seed(self.config.seed)
         if "actor" in self.roles:
             load_own(loss=self.config.actor.loss)  # advantages are the driver's
@@ -126,7 +126,7 @@ class Rank:
         actor = build_actor(self.config)
         facts = Facts(actor.size, actor.dtype, actor.pad_id, actor.sampling)
         self.device = next(actor.model.parameters()).device
-        self._meet(host, port, own)
+        self._meet(host, port, address)
         mesh = init_device_mesh(self.device.type, (self.place.ranks,))
         c = self.config
         if "critic" in self.roles:
@@ -146,8 +146,8 @@ class Rank:
             self.actor.learner = self._learner("actor", self.actor)
         return facts
 
-    def _meet(self, host: str, port: int, own: str) -> None:
-        name = _interface(own)
+    def _meet(self, host: str, port: int, address: str) -> None:
+        name = _interface(address)
         if name is not None:
             os.environ["GLOO_SOCKET_IFNAME"] = os.environ["NCCL_SOCKET_IFNAME"] = name
         limit = timedelta(seconds=self.config.ray.timeout)
@@ -182,50 +182,21 @@ class Rank:
         columns = {"token_ids": drawn.token_ids, "attention_mask": drawn.attention_mask, "log_probs": drawn.log_probs}
         return _arrays(columns), drawn.finish_reasons
 
-    def log_probs(self, ledger: Ledger) -> tuple[list[int], Columns]:
-        assert self.actor is not None
-        return self._of_share(ledger, self.actor.log_probs)
-
-    def attention(self, ledger: Ledger) -> tuple[list[int], Columns]:
-        assert self.actor is not None
-        return self._of_share(ledger, self.actor.attention)
-
-    def ratios(self, ledger: Ledger) -> tuple[list[int], Columns]:
-        actor = self.actor
-        assert actor is not None
-        return self._of_share(ledger, lambda share: {"ratio": actor.ratios(share)})
-
-    def ref_log_probs(self, ledger: Ledger) -> tuple[list[int], Columns]:
-        assert self.reference is not None
-        return self._of_share(ledger, self.reference.log_probs)
-
-    def values(self, ledger: Ledger) -> tuple[list[int], Columns]:
-        critic = self.critic
-        assert critic is not None
-
-        def of(share: Ledger) -> dict[str, Tensor]:
-            columns = critic.values(share)
-            return columns | {"bootstrap_value": torch.tensor(share.row("bootstrap_value"), dtype=torch.float64)}
-
-        return self._of_share(ledger, of)
-
-    def _of_share(self, ledger: Ledger, compute: Callable[[Ledger], Mapping[str, Tensor]]) -> tuple[list[int], Columns]:
-        """The columns of this rank's rows of a ledger, and which rows they are."""
+    def columns(self, role: str, method: str, ledger: Ledger) -> tuple[list[int], Columns]:
+        """A role's method on this rank's rows of a ledger: which rows they are, and their columns."""
         share = Share(ledger.to(self.device), self.place)
-        return share.whole_rows.tolist(), _arrays(compute(share))
+        return share.whole_rows.tolist(), _arrays(getattr(getattr(self, role), method)(share))
 
     def update(self, role: str, ledger: Ledger, step: int) -> tuple[list[int], Columns, dict[str, float], int]:
         """Learns from the whole ledger, together with the other ranks.
 
         The rows whose columns were last computed here, the columns, the report, and the updates so far.
         """
-        learns = self.actor if role == "actor" else self.critic
-        assert learns is not None
         learner, here = self.learners[role], ledger.to(self.device)
-        report = learns.update(here, step)
+        report = getattr(self, role).update(here, step)
         self._refresh(role)
-        made = {name: values[learner.mine] for name, values in here.columns().items() if name not in ledger}
-        return learner.mine.nonzero().squeeze(1).tolist(), _arrays(made), report, learner.updates
+        columns = {name: values[learner.mine] for name, values in here.columns().items() if name not in ledger}
+        return learner.mine.nonzero().squeeze(1).tolist(), _arrays(columns), report, learner.updates
 
     def _refresh(self, role: str) -> None:
         """The weights that draw follow those that learn."""

@@ -27,6 +27,7 @@ from mingce.models.loading import load_tokenizer
 from mingce.models.sampling import Generation, Sampling
 from mingce.record.tensor_files import Stored
 from mingce.roles.actor import roll_out
+from mingce.roles.critic import fill_bootstrap
 from mingce.roles.learner import OnProgress
 from mingce.roles.reward import Judge, Reward, function_pool
 from mingce.specs import find_estimator
@@ -78,13 +79,13 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     task, _ = task_of(config)
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)
-    wanted = {"actor": r.ranks, "reward": r.reward_ranks}
+    ranks_of = {"actor": r.ranks, "reward": r.reward_ranks}
     if find_estimator(config.estimator).needs_critic:
-        wanted["critic"] = r.critic_ranks
+        ranks_of["critic"] = r.critic_ranks
     if needs_reference(config):
-        wanted["reference"] = r.reference_ranks
-    together = [role for role, ranks in wanted.items() if role == "actor" or not ranks]
-    pools = {tuple(together): r.ranks} | {(role,): ranks for role, ranks in wanted.items() if role not in together}
+        ranks_of["reference"] = r.reference_ranks
+    together = [role for role, ranks in ranks_of.items() if role == "actor" or not ranks]
+    pools = {tuple(together): r.ranks} | {(role,): ranks for role, ranks in ranks_of.items() if role not in together}
     cluster = Cluster(r, sum(pools.values()))
     groups: list[Group] = []
     try:
@@ -134,9 +135,9 @@ def _share(ledger: Ledger) -> Any:
     return ray_package().put(ledger)
 
 
-def _columns(group: Group, method: str, ledger: Ledger) -> dict[str, Tensor]:
-    """A method's columns of the whole ledger, each row from the rank that has it."""
-    return _gathered(ledger, group.call(method, _share(ledger)))
+def _columns(group: Group, role: str, method: str, ledger: Ledger) -> dict[str, Tensor]:
+    """The columns of a role's method of the whole ledger, each row from the rank that has it."""
+    return _gathered(ledger, group.call("columns", role, method, _share(ledger)))
 
 
 def _gathered(ledger: Ledger, parts: Sequence[tuple[list[int], Mapping[str, Any]]]) -> dict[str, Tensor]:
@@ -207,12 +208,12 @@ class RayActor:
         on_progress: OnProgress | None = None,
     ) -> Generation:
         shares = balanced([len(prompt) + sampling.max_new_tokens for prompt in prompts], self.group.ranks)
-        asked = [
+        requests = [
             ([prompts[i] for i in share], sampling, [seeds[row] for row in _rows(share, n)], n)
             for share in shares
             if share
         ]
-        answers = self.group.each("draw", asked)
+        answers = self.group.each("draw", requests)
         rows, width = len(prompts) * n, max((part["token_ids"].shape[1] for part, _ in answers), default=0)
         token_ids = torch.full((rows, width), self.pad_id, dtype=torch.long)
         mask, log_probs = torch.zeros((rows, width), dtype=torch.bool), torch.zeros((rows, width))
@@ -229,13 +230,13 @@ class RayActor:
         return Generation(token_ids, mask, log_probs, reasons)
 
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
-        return _columns(self.group, "log_probs", ledger.only())
+        return _columns(self.group, "actor", "log_probs", ledger.only())
 
     def attention(self, ledger: Ledger) -> dict[str, Tensor]:
-        return _columns(self.group, "attention", ledger.only())
+        return _columns(self.group, "actor", "attention", ledger.only())
 
-    def ratios(self, ledger: Ledger) -> Tensor:
-        return _columns(self.group, "ratios", ledger.only(*LEARNED_FROM))["ratio"]
+    def ratios(self, ledger: Ledger) -> dict[str, Tensor]:
+        return _columns(self.group, "actor", "ratios", ledger.only(*LEARNED_FROM))
 
     def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         return self.learner.update(ledger, step)
@@ -254,9 +255,7 @@ class RayCritic:
         self.learner = RayLearner(group, "critic")
 
     def values(self, ledger: Ledger) -> dict[str, Tensor]:
-        columns = _columns(self.group, "values", ledger.only())
-        ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
-        return columns
+        return fill_bootstrap(ledger, _columns(self.group, "critic", "all_values", ledger.only()))
 
     def update(self, ledger: Ledger, step: int, on_progress: OnProgress = lambda done, total: None) -> dict[str, float]:
         return self.learner.update(ledger, step)
@@ -269,7 +268,7 @@ class RayReference:
         self.group = group
 
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
-        return _columns(self.group, "ref_log_probs", ledger.only())
+        return _columns(self.group, "reference", "log_probs", ledger.only())
 
 
 class RayScorer:
@@ -288,11 +287,11 @@ class RayScorer:
     ) -> list[Score]:
         shares = [share for share in balanced([len(text) for text in responses], self.group.ranks) if share]
         seeds = range(len(examples)) if seeds is None else seeds
-        asked = [
+        requests = [
             ([examples[i] for i in share], [responses[i] for i in share], [seeds[i] for i in share]) for share in shares
         ]
         scores: dict[int, Score] = {}
-        for share, part in zip(shares, self.group.each("score", asked), strict=True):
+        for share, part in zip(shares, self.group.each("score", requests), strict=True):
             scores |= dict(zip(share, part, strict=True))
         return [scores[i] for i in range(len(examples))]
 

@@ -122,13 +122,13 @@ def read_shards(path: Path, parameters: Mapping[str, DTensor], numbers: list[DTe
         return {name: _spread(tensor, _like(name, parameters, numbers)) for name, tensor in full.items()}
     reader = HuggingFaceStorageReader(str(path))
     stored = cast(Mapping[str, Any], reader.read_metadata().state_dict_metadata)
-    wanted: dict[str, Tensor] = {}
+    tensors: dict[str, Tensor] = {}
     for name, entry in stored.items():
         like = _like(name, parameters, numbers)
         alone = torch.zeros(entry.size, dtype=entry.properties.dtype) if like is None or not len(entry.size) else None
-        wanted[name] = torch.zeros_like(cast(DTensor, like)) if alone is None else alone
-    load(wanted, storage_reader=reader)
-    return wanted
+        tensors[name] = torch.zeros_like(cast(DTensor, like)) if alone is None else alone
+    load(tensors, storage_reader=reader)
+    return tensors
 
 
 def _like(name: str, parameters: Mapping[str, DTensor], numbers: list[DTensor]) -> DTensor | None:

@@ -107,13 +107,13 @@ def roomy_cache(config: PretrainedConfig) -> DynamicCache:
 
 def drop_rows(cache: DynamicCache, ended: Tensor) -> Tensor:
     """Take the rows marked in `ended [B]` out of the cache; returns the former index of every row that is left."""
-    kept, holes, movers = moves(ended)
+    left, holes, movers = moves(ended)
     for layer in cache.layers:
         if isinstance(layer, RoomyLayer):
-            layer.fill_holes(holes, movers, len(kept))
+            layer.fill_holes(holes, movers, len(left))
         else:
-            cast(Any, layer).reorder_cache(kept)
-    return kept
+            cast(Any, layer).reorder_cache(left)
+    return left
 
 
 def moves(ended: Tensor) -> tuple[Tensor, Tensor, Tensor]:
@@ -122,11 +122,11 @@ def moves(ended: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     These are the last ones, so only as much is copied as has ended.
     """
     rows = int((~ended).sum())
-    kept = torch.arange(rows, device=ended.device)
+    left = torch.arange(rows, device=ended.device)
     holes = ended[:rows].nonzero()[:, 0]
     movers = (~ended[rows:]).nonzero()[:, 0] + rows
-    kept[holes] = movers
-    return kept, holes, movers
+    left[holes] = movers
+    return left, holes, movers
 
 
 def grown(room: Tensor, length: int) -> Tensor:

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
-from mingce.ledger import Batcher
+from mingce.ledger import Batcher, Ledger
 from mingce.models import cpu
 from mingce.models.batching import joined_rows, places
 from mingce.models.cpu import vocabulary
@@ -51,6 +51,12 @@ def response_log_probs(
             tuple[Tensor, Tensor], method(prompt_ids, token_ids, attention_mask, pad_id=pad_id, temperature=temperature)
         )
     return gathered_log_probs(model, prompt_ids, token_ids, attention_mask, pad_id=pad_id, temperature=temperature)
+
+
+def ledger_log_probs(model: nn.Module, ledger: Ledger, pad_id: int, temperature: float) -> tuple[Tensor, Tensor]:
+    """`response_log_probs` of a ledger's rows."""
+    rows = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]
+    return response_log_probs(model, *rows, pad_id=pad_id, temperature=temperature)
 
 
 def gathered_log_probs(

@@ -21,7 +21,7 @@ from mingce.base.errors import SettingError
 from mingce.config import Config
 from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.log_probs import log_probs_batcher, response_log_probs
+from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import base_causal_lm
 from mingce.models.micro_batches import batcher
 from mingce.models.prompts import default_stop_ids, render_prompt
@@ -82,8 +82,8 @@ class Actor(Protocol):
         """attention_weights: what the last chosen token pays to each, averaged over heads and layers."""
         ...
 
-    def ratios(self, ledger: Ledger) -> Tensor:
-        """ρ_t of every token by the pass that updates differentiate; 1 before any update."""
+    def ratios(self, ledger: Ledger) -> dict[str, Tensor]:
+        """The column ratio by the pass that updates differentiate; 1 before any update."""
         ...
 
     def update(self, ledger: Ledger, step: int, on_progress: OnProgress = ...) -> dict[str, float]:
@@ -183,14 +183,7 @@ class LocalActor:
         return log_probs_batcher(self.model, self.config.micro_batch_tokens)
 
     def _forward(self, ledger: Ledger) -> tuple[Tensor, Tensor]:
-        return response_log_probs(
-            self.model,
-            ledger.row("prompt_ids"),
-            ledger["token_ids"],
-            ledger["attention_mask"],
-            pad_id=self.pad_id,
-            temperature=self.sampling.temperature,
-        )
+        return ledger_log_probs(self.model, ledger, self.pad_id, self.sampling.temperature)
 
     @torch.no_grad()
     def attention(self, ledger: Ledger) -> dict[str, Tensor]:
@@ -261,11 +254,11 @@ class LocalActor:
         return loss, columns
 
     @torch.no_grad()
-    def ratios(self, ledger: Ledger) -> Tensor:
+    def ratios(self, ledger: Ledger) -> dict[str, Tensor]:
         def part(micro: Ledger) -> dict[str, Tensor]:
             return {"ratio": self.loss(micro, batch_totals(micro.loss_mask))[1]["ratio"]}
 
-        return ledger.by_micro_batch(self._batcher(), part)["ratio"]
+        return ledger.by_micro_batch(self._batcher(), part)
 
     def _moved_enough(self, minibatch: Ledger, columns: Mapping[str, Tensor]) -> bool:
         moved = masked_mean(minibatch["old_log_probs"] - columns["new_log_probs"], minibatch.loss_mask)

@@ -30,6 +30,12 @@ class Critic(Protocol):
         ...
 
 
+def fill_bootstrap(ledger: Ledger, columns: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Moves bootstrap_value into the ledger's rows; returns the token columns."""
+    ledger.fill_rows(bootstrap_value=columns["bootstrap_value"].tolist())
+    return {"values": columns["values"]}
+
+
 class LocalCritic:
     """The value model and its optimizer in this process."""
 
@@ -37,15 +43,18 @@ class LocalCritic:
         self.model, self.pad_id, self.config = model, pad_id, config
         self.learner = LocalLearner(model, config.critic, config.steps)
 
-    @torch.no_grad()
     def values(self, ledger: Ledger) -> dict[str, Tensor]:
+        return fill_bootstrap(ledger, self.all_values(ledger))
+
+    @torch.no_grad()
+    def all_values(self, ledger: Ledger) -> dict[str, Tensor]:
+        """values, and bootstrap_value [B]."""
+
         def part(micro: Ledger) -> dict[str, Tensor]:
             values, after = self._forward(micro, final=True)
             return {"values": values, "bootstrap_value": after}
 
-        columns = ledger.by_micro_batch(self.model.batcher(self.config.micro_batch_tokens), part)
-        ledger.fill_rows(bootstrap_value=columns.pop("bootstrap_value").tolist())
-        return columns
+        return ledger.by_micro_batch(self.model.batcher(self.config.micro_batch_tokens), part)
 
     def _forward(self, ledger: Ledger, final: bool) -> tuple[Tensor, Tensor]:
         rows = ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"]

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 
 from mingce.ledger import Ledger
 from mingce.models.loading import clone_frozen
-from mingce.models.log_probs import log_probs_batcher, response_log_probs
+from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import reference_mode
 
 
@@ -33,15 +33,7 @@ class LocalReference:
     @torch.no_grad()
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
         def part(micro: Ledger) -> dict[str, Tensor]:
-            log_probs, _ = response_log_probs(
-                self.model,
-                micro.row("prompt_ids"),
-                micro["token_ids"],
-                micro["attention_mask"],
-                pad_id=self.pad_id,
-                temperature=self.temperature,
-            )
-            return {"ref_log_probs": log_probs}
+            return {"ref_log_probs": ledger_log_probs(self.model, micro, self.pad_id, self.temperature)[0]}
 
         with reference_mode(self.model) if self.shares_weights else nullcontext():
             return ledger.by_micro_batch(log_probs_batcher(self.model, self.micro_batch_tokens), part)

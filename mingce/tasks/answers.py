@@ -26,7 +26,7 @@ def plain(text: str) -> str:
 
 def numbers(text: str) -> list[Fraction]:
     """Every number of the text in order, `$1,234.50` as 2469/2, `3/4` as one number, units and percent signs apart."""
-    found = []
+    values = []
     for match in NUMBER.finditer(plain(text)):
         whole, decimals, below = match["whole"], match["decimals"], match["below"]
         if whole is None and decimals is None:
@@ -35,8 +35,8 @@ def numbers(text: str) -> list[Fraction]:
         if below is not None and int(below[:LONGEST]) != 0:
             value /= int(below[:LONGEST])
         negative = "-" in (match["sign"] or "") or match["after_dollar"] is not None
-        found.append(-value if negative else value)
-    return found
+        values.append(-value if negative else value)
+    return values
 
 
 def after_last(text: str, marker: str) -> str | None:

@@ -81,8 +81,8 @@ def wrong_answers_to(example: Example, gold: str, golds: Sequence[str]) -> Itera
     yield ""
     if example.ground_truth is None:  # several answers may be right
         return
-    if found := list(re.finditer(r"[0-9]+(?:[.,][0-9]+)*", gold)):
-        at = found[-1].start()  # the first digit of the last number, since some scorers allow a small difference
+    if digits := list(re.finditer(r"[0-9]+(?:[.,][0-9]+)*", gold)):
+        at = digits[-1].start()  # the first digit of the last number, since some scorers allow a small difference
         yield gold[:at] + str((int(gold[at]) + 1) % 10) + gold[at + 1 :]
     else:
         yield from [other for other in dict.fromkeys(golds) if other != gold][:1]

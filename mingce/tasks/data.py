@@ -151,7 +151,7 @@ def filter_prompts(
     """
     if overlong not in ("filter", "cut", "error"):
         raise UnknownNameError("way with over-long prompts", overlong, ["filter", "cut", "error"])
-    kept: list[int] = []
+    indices: list[int] = []
     cut: dict[int, Example] = {}
     for index, example in enumerate(examples):
         tokens = length(example.prompt)
@@ -165,12 +165,12 @@ def filter_prompts(
                     "allow more, or leave such prompts out with overlong=filter."
                 )
             cut[index] = dataclasses.replace(example, prompt=_longest_end(example.prompt, length, max_prompt_tokens))
-        kept.append(index)
-    if not kept:
+        indices.append(index)
+    if not indices:
         raise DataError(
             f"every one of the {len(examples)} prompts is longer than {max_prompt_tokens} tokens; allow more, or cut."
         )
-    return FittingPrompts(Selected(examples, kept, cut), len(examples) - len(kept) + len(cut))
+    return FittingPrompts(Selected(examples, indices, cut), len(examples) - len(indices) + len(cut))
 
 
 def _longest_end(text: str, length: Callable[[Prompt], int], most: int) -> str:

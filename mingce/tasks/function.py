@@ -41,9 +41,9 @@ class FunctionScorer:
     @classmethod
     def loaded(cls, spec: str) -> FunctionScorer:
         """The scorer with its file run and its function checked."""
-        made = cls(spec)
-        assert made.function is not None
-        return made
+        scorer = cls(spec)
+        assert scorer.function is not None
+        return scorer
 
     @cached_property
     def function(self) -> Callable[..., Any]:
@@ -79,8 +79,8 @@ def load_function(path: Path, name: str) -> Callable[..., Any]:
     try:
         inspect.signature(function).bind(**dict.fromkeys(ARGUMENTS))
     except TypeError as error:
-        wanted = f"{name}({', '.join(ARGUMENTS)})"
-        raise RewardError(f"{where}: {name} cannot be called as {wanted} ({error}); change its arguments.") from error
+        call = f"{name}({', '.join(ARGUMENTS)})"
+        raise RewardError(f"{where}: {name} cannot be called as {call} ({error}); change its arguments.") from error
     if inspect.iscoroutinefunction(function):
         raise RewardError(f"{where}: {name} is async; write it as a plain def, slow ones run in worker processes.")
     return function

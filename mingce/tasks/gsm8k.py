@@ -43,9 +43,9 @@ def gsm8k(
 
 def number_scorer(example: Example, response: str) -> Score:
     """1 for the right number, 0 for any other or none; the part `answered` says whether there was one."""
-    found = answer_text(response)
-    right = found is not None and equals(found, str(example.ground_truth))
-    return Score(float(right), {"answered": float(found is not None)})
+    answer = answer_text(response)
+    right = answer is not None and equals(answer, str(example.ground_truth))
+    return Score(float(right), {"answered": float(answer is not None)})
 
 
 def answer_text(response: str) -> str | None:
@@ -60,17 +60,17 @@ def answer_text(response: str) -> str | None:
     return str(every[-1]) if every else None
 
 
-def equals(found: str, truth: str) -> bool:
+def equals(answer: str, truth: str) -> bool:
     """Whether the text gives the number `truth`, as one number among words or as an arithmetic expression."""
-    wanted = numbers(truth)[0]
-    given = numbers(found)
-    if len(given) == 1:
-        return given[0] == wanted
-    expression = plain(found).replace("$", "").replace("%", "")
+    right_number = numbers(truth)[0]
+    candidates = numbers(answer)
+    if len(candidates) == 1:
+        return candidates[0] == right_number
+    expression = plain(answer).replace("$", "").replace("%", "")
     if len(expression) > LONGEST_EXPRESSION or "**" in expression or not ARITHMETIC.fullmatch(expression):
         return False
     parsed = parse(f"${expression}$", [LatexExtractionConfig()], parsing_timeout=None)
-    return bool(verify(Rational(wanted.numerator, wanted.denominator), parsed, timeout_seconds=None))
+    return bool(verify(Rational(right_number.numerator, right_number.denominator), parsed, timeout_seconds=None))
 
 
 def gsm8k_example(row: Row, uid: str, chat: bool) -> Example:
@@ -99,8 +99,8 @@ def _verl_number(row: Row, uid: str) -> Example:
 
 
 def _one_number(text: str) -> str:
-    found = numbers(text)
-    if len(found) != 1:
+    values = numbers(text)
+    if len(values) != 1:
         raise ValueError(f"the ground truth {text.strip()!r} is not one number")
-    number: Fraction = found[0]
+    number: Fraction = values[0]
     return str(number)

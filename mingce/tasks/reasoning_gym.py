@@ -34,12 +34,12 @@ class GymScorer:
 
     def __call__(self, example: Example, response: str) -> Score:
         truth = example.ground_truth
-        found = answer_text(response, 1 if truth is None else len(str(truth).strip().split("\n")))
+        answer = answer_text(response, 1 if truth is None else len(str(truth).strip().split("\n")))
         entry = {"question": question_of(example), "answer": truth, "metadata": example.extra_info}
         score = max(
-            float(self.dataset.score_answer(text, entry)) for text in (found, found.strip("*`$ ").rstrip(".。"))
+            float(self.dataset.score_answer(text, entry)) for text in (answer, answer.strip("*`$ ").rstrip(".。"))
         )
-        if score < NEARLY_ONE and isinstance(truth, str) and truth in found:
+        if score < NEARLY_ONE and isinstance(truth, str) and truth in answer:
             score = 0.0
         return Score(score, {"correct": float(score >= NEARLY_ONE)})
 

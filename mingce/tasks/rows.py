@@ -7,38 +7,45 @@ memory than the file has bytes.
 from __future__ import annotations
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from mingce.base.errors import DataError
 
 
-class Rows(Protocol):
-    """The rows of the file at `path`; `columns` are those of the table, or of the first row where there is no table."""
+class Rows(ABC):
+    """The rows of a file; `columns` are those of the table, or of the first row where there is no table."""
 
-    @property
-    def path(self) -> Path: ...
+    path: Path
+    columns: list[str]
+    unit = "row"
 
-    @property
-    def columns(self) -> list[str]: ...
-
+    @abstractmethod
     def __len__(self) -> int: ...
 
+    @abstractmethod
     def __getitem__(self, index: int) -> dict[str, Any]: ...
 
-    def __iter__(self) -> Iterator[dict[str, Any]]: ...
+    def __iter__(self) -> Iterator[dict[str, Any]]:
+        return (self[index] for index in range(len(self)))
 
     def number(self, index: int) -> int:
         """The number a person finds the row by, from 1."""
-        ...
+        return index + 1
 
     def where(self, index: int) -> str:
         """The place of a row as a message says it."""
-        ...
+        return f"{self.path}, {self.unit} {self.number(index)}"
+
+    def _checked(self, row: Any, index: int) -> dict[str, Any]:
+        if not isinstance(row, dict):
+            raise DataError(f"{self.where(index)} is not an object with named columns; mend or remove it.")
+        return row
 
 
-class ParquetRows:
+class ParquetRows(Rows):
     """Rows of a Parquet file."""
 
     def __init__(self, path: Path) -> None:
@@ -64,15 +71,11 @@ class ParquetRows:
         for batch in self._table.to_batches(max_chunksize=1024):  # ten times faster than row by row
             yield from batch.to_pylist()
 
-    def number(self, index: int) -> int:
-        return index + 1
 
-    def where(self, index: int) -> str:
-        return f"{self.path}, row {self.number(index)}"
-
-
-class JsonLines:
+class JsonLines(Rows):
     """Rows of a file with one JSON object a line; empty lines are passed over."""
+
+    unit = "line"
 
     def __init__(self, path: Path) -> None:
         self.path = path
@@ -88,19 +91,13 @@ class JsonLines:
             row = json.loads(self._lines[self._at[index]])
         except ValueError as error:
             raise DataError(f"{self.where(index)} is not JSON ({_reason(error)}); mend or remove the line.") from error
-        return _object(row, self.where(index))
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[index] for index in range(len(self)))
+        return self._checked(row, index)
 
     def number(self, index: int) -> int:
         return self._at[index] + 1
 
-    def where(self, index: int) -> str:
-        return f"{self.path}, line {self.number(index)}"
 
-
-class JsonList:
+class JsonList(Rows):
     """Rows of a file that is one JSON list of objects."""
 
     def __init__(self, path: Path) -> None:
@@ -118,16 +115,7 @@ class JsonList:
         return len(self._rows)
 
     def __getitem__(self, index: int) -> dict[str, Any]:
-        return _object(self._rows[index], self.where(index))
-
-    def __iter__(self) -> Iterator[dict[str, Any]]:
-        return (self[index] for index in range(len(self)))
-
-    def number(self, index: int) -> int:
-        return index + 1
-
-    def where(self, index: int) -> str:
-        return f"{self.path}, row {self.number(index)}"
+        return self._checked(self._rows[index], index)
 
 
 READERS: dict[str, Callable[[Path], Rows]] = {".parquet": ParquetRows, ".jsonl": JsonLines, ".json": JsonList}
@@ -150,12 +138,6 @@ def _read(path: Path) -> bytes:
         return path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
-
-
-def _object(row: Any, where: str) -> dict[str, Any]:
-    if not isinstance(row, dict):
-        raise DataError(f"{where} is not an object with named columns; mend or remove it.")
-    return row
 
 
 def _reason(error: ValueError) -> str:

@@ -144,20 +144,20 @@ class Workers:
 
     def _welcome(self, worker: _Worker) -> None:
         """Take note that a new worker has loaded the scorer, or stop because it could not."""
-        said = ""
+        message = ""
         try:
             if worker.pipe.poll():
-                said = worker.pipe.recv()
+                message = worker.pipe.recv()
             elif worker.process.poll() is not None:
-                said = self._not_started(_ending(worker))
+                message = self._not_started(_ending(worker))
             elif time.monotonic() >= worker.deadline:
-                said = self._not_started(f"was not ready after {START_LIMIT:g} s")
+                message = self._not_started(f"was not ready after {START_LIMIT:g} s")
         except (EOFError, OSError):
-            said = self._not_started(_ending(worker))
-        if said == READY:
+            message = self._not_started(_ending(worker))
+        if message == READY:
             worker.ready, worker.deadline = True, math.inf
-        elif said:
-            raise RewardError(said)
+        elif message:
+            raise RewardError(message)
 
     def _not_started(self, how: str) -> str:
         return f"the worker process for {self._what} {how} while it loaded the scorer; mend what it does when imported."

@@ -51,7 +51,7 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
         said.append(sentence("training.check_sampler", gap=gap, mean=mean))
         said += _comment(actor.dtype, gap, mean, usual)
     first = ledger.select(padded_batches(ledger, config.micro_batch_tokens)[0]).trim()
-    gap = float((actor.ratios(first)[first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
+    gap = float((actor.ratios(first)["ratio"][first.loss_mask] - 1).abs().max()) if bool(first.loss_mask.any()) else 0.0
     if gap > limit:
         raise ModelError(
             f"self-check: two forward passes of the same weights disagree (ratio off 1 by {gap:.2g}); "

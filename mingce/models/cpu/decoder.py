@@ -176,16 +176,16 @@ def _attention(  # type: ignore[no-untyped-def]
         length = lengths[prompt]
         seen = length + slot + 1
         for part in range(2):  # in the prompt, and behind it
-            own, later = (prompt_keys[prompt], prompt_values[prompt]) if part == 0 else (keys[r], values[r])
-            _score(query, own, later, scores, part * length, length if part == 0 else seen)
+            cache, later = (prompt_keys[prompt], prompt_values[prompt]) if part == 0 else (keys[r], values[r])
+            _score(query, cache, later, scores, part * length, length if part == 0 else seen)
         for h in range(heads):
             softmax(scores[h], seen, scale)
         for i in range(heads * width):
             out[r, i] = 0
         for part in range(2):
-            own = prompt_values[prompt] if part == 0 else values[r]
+            cache = prompt_values[prompt] if part == 0 else values[r]
             later = prompt_keys[source[after]] if part == 0 else keys[after]
-            _add_values(scores, part * length, length if part == 0 else seen, own, later, out[r])
+            _add_values(scores, part * length, length if part == 0 else seen, cache, later, out[r])
 
 
 @compiled

@@ -39,11 +39,11 @@ def exp(x):  # type: ignore[no-untyped-def]
 def _prefetch(_typing, array, index):  # type: ignore[no-untyped-def]
     """Asks the processor to fetch array's memory at `index` into its caches."""
 
-    def build(context, builder, signature, given):  # type: ignore[no-untyped-def]
-        data = context.make_array(signature.args[0])(context, builder, given[0]).data
+    def build(context, builder, signature, arguments):  # type: ignore[no-untyped-def]
+        data = context.make_array(signature.args[0])(context, builder, arguments[0]).data
         byte, whole = ir.IntType(8).as_pointer(), ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [byte, whole, whole, whole])
-        place = builder.bitcast(builder.gep(data, [given[1]]), byte)
+        place = builder.bitcast(builder.gep(data, [arguments[1]]), byte)
         to_read, to_all_caches, data_not_code = whole(0), whole(3), whole(1)
         tell = cgutils.get_or_insert_function(builder.module, kind, "llvm.prefetch.p0")  # type: ignore[no-untyped-call]
         builder.call(tell, [place, to_read, to_all_caches, data_not_code])

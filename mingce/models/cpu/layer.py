@@ -225,14 +225,14 @@ class _ByPieces:
         shared = query.shape[1] != key.shape[1]
         with torch.enable_grad():
             self.rows = query, key, value = [tensor.detach().requires_grad_() for tensor in (query, key, value)]
-            self.made = functional.scaled_dot_product_attention(
+            self.result = functional.scaled_dot_product_attention(
                 query, key, value, is_causal=True, scale=scale, enable_gqa=shared
             )
-        out.copy_(self.made.detach())
+        out.copy_(self.result.detach())
 
     def backward(self, of_out: Tensor, *grads: Tensor) -> None:
-        for made, grad in zip(torch.autograd.grad(self.made, self.rows, of_out), grads, strict=True):
-            grad.copy_(made)
+        for result, grad in zip(torch.autograd.grad(self.result, self.rows, of_out), grads, strict=True):
+            grad.copy_(result)
 
 
 class _MLP(torch.autograd.Function):

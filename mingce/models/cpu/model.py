@@ -34,8 +34,8 @@ def hidden_states(model: nn.Module, input_ids: Tensor, wanted: Tensor, on_keys: 
     lengths = (wanted * (column + 1)).amax(1)
     layout = layout_of(input_ids, lengths)
     present = column < lengths[:, None]
-    asked = torch.from_numpy(layout.states)[wanted[present]]
-    chosen, index = torch.unique(asked, return_inverse=True)
+    asked_states = torch.from_numpy(layout.states)[wanted[present]]
+    chosen, index = torch.unique(asked_states, return_inverse=True)
     tokens, token_of_state = torch.unique(input_ids[present][torch.from_numpy(layout.first)], return_inverse=True)
     stream = functional.embedding(tokens, trunk.embed_tokens.weight)
     angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
@@ -49,7 +49,7 @@ def hidden_states(model: nn.Module, input_ids: Tensor, wanted: Tensor, on_keys: 
             on_keys and partial(on_keys, number),
         )  # fmt: skip
     states = rms_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
-    return states if torch.equal(asked, chosen) else states.index_select(0, index)
+    return states if torch.equal(asked_states, chosen) else states.index_select(0, index)
 
 
 def set_layers(model: nn.Module) -> None:
