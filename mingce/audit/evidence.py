@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
 from typing import Any
@@ -91,7 +92,7 @@ class Evidence:
             return False
         seen = column[self.mask & np.isfinite(column) & (column != 0)]
         varied = np.unique(seen[:256])
-        return len(varied) >= 32 and not np.any(np.ascontiguousarray(seen).view(np.uint32) & 0xFFFF)
+        return len(varied) >= 32 and fits_16_bits(seen)
 
     @cached_property
     def stop_ids(self) -> set[int]:
@@ -123,6 +124,25 @@ class Evidence:
 def either(value: float | None, otherwise: float) -> float:
     """A setting, or what to take where it is not known."""
     return otherwise if value is None else float(value)
+
+
+def finite(column: Floats) -> Floats:
+    """The column with 0 where it is not finite."""
+    return np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def all_finite(*columns: Floats) -> bool:
+    return all(bool(np.isfinite(column).all()) for column in columns)
+
+
+def fits_16_bits(column: NDArray[Any]) -> bool:
+    """Whether bfloat16 holds every number of a float32 column."""
+    return column.dtype == np.float32 and not np.any(np.ascontiguousarray(column).view(np.uint32) & 0xFFFF)
+
+
+def part_numbers(names: Iterable[Any]) -> Ints:
+    """[B] the number of the part that each row belongs to, by the parts' names."""
+    return np.unique([str(name) for name in names], return_inverse=True)[1].astype(np.int64)
 
 
 def last_slot(mask: Bools) -> Ints:
