@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Floats, either, last_slot, rows_with
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
 
@@ -232,7 +232,7 @@ def _explain(e: Evidence, c: Columns, pairs: Bools, found: Fit, loose: float) ->
         (white,) = _finite(e[LOSS])
         gap = np.where(e.mask, c.advantages - white, 0.0)
         if np.abs(gap).max(initial=0.0) <= loose * float(e.scale(white).max(initial=0.0)):
-            how = {"how": ": they are the final (whitened) advantages plus value", "how_zh": "：用的是白化后的优势"}
+            how = phrase("how", "audit.returns_of_final")
             return Finding(RETURNS, "returns", how, e.places(e.mask, e["values"], e["returns"]))
     for by in (1, -1, 2, -2):
         raw = np.roll(c.advantages if e.has(RAW) else c.advantages + c.values, by, 0)
@@ -420,7 +420,7 @@ def returns(e: Evidence) -> Iterator[Finding]:
         (white,) = _finite(e[LOSS])
         gap = np.abs(white + values - found)[where]
         if (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
-            how = {"how": ": they are the whitened advantage plus value", "how_zh": "：用的是白化后的优势"}
+            how = phrase("how", "audit.returns_of_whitened")
     for by in (1, -1):
         moved = where & (_shift(e.mask.astype(float), by) > 0)
         gap = np.abs(raw + _shift(values, by) - found)[moved]

@@ -54,6 +54,11 @@ class Evidence:
         return self.dump.mask
 
     @cached_property
+    def loss_mask(self) -> Bools:
+        """ℓ [B, T]: the token enters the losses; m where the dump does not say."""
+        return self.dump.columns["loss_mask"].astype(bool) if "loss_mask" in self.dump.columns else self.mask
+
+    @cached_property
     def attended(self) -> Bools:
         """a [B, T]: the slot holds a token, chosen or not; up to the last chosen one if it is unknown."""
         if "attention_mask" in self.dump.columns:
