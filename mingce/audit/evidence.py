@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,6 +16,7 @@ from mingce.record.dump import LOSS, Dump
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Column = TypeVar("Column", Floats, Bools)
 PLACES = 5
 
 
@@ -136,6 +137,16 @@ def finite(column: Floats) -> Floats:
     return np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0)
 
 
+def shift(column: Column, by: int) -> Column:
+    """[B, T] slot t holds what stands in slot t + by, 0 where that is beyond the row."""
+    moved = np.zeros_like(column)
+    if by > 0:
+        moved[:, :-by] = column[:, by:]
+    else:
+        moved[:, -by:] = column[:, :by]
+    return moved
+
+
 def all_finite(*columns: Floats) -> bool:
     return all(bool(np.isfinite(column).all()) for column in columns)
 
@@ -156,6 +167,11 @@ def last_slot(mask: Bools) -> Ints:
     if width == 0:
         return np.full(len(mask), -1)
     return np.where(mask.any(axis=1), width - 1 - mask[:, ::-1].argmax(axis=1), -1)
+
+
+def share_of_rows(wrong: Bools, judged: Bools) -> float:
+    """The part of the rows with a judged slot in which one is wrong."""
+    return float(rows_with(wrong).sum() / max(int(rows_with(judged).sum()), 1))
 
 
 def rows_with(flags: Bools) -> Bools:

@@ -10,7 +10,7 @@ import numpy as np
 from mingce.audit import logged
 from mingce.audit.aggregation import SPREADS, Terms, Way, Words, clip_range, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Bools, Evidence, Floats, either
+from mingce.audit.evidence import Bools, Evidence, Floats, either, shift
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.base.texts import sentence_pair
@@ -165,11 +165,9 @@ def value_mask(e: Evidence) -> Iterator[Finding]:
 
 def _beside(e: Evidence) -> dict[Words, Bools]:
     """The response mask one slot to the left and to the right."""
-    left, right = np.zeros_like(e.mask), np.zeros_like(e.mask)
-    left[:, :-1], right[:, 1:] = e.mask[:, 1:], e.mask[:, :-1]
     return {
-        sentence_pair("audit.mask_left"): left,
-        sentence_pair("audit.mask_right"): right,
+        sentence_pair("audit.mask_left"): shift(e.mask, 1),
+        sentence_pair("audit.mask_right"): shift(e.mask, -1),
     }
 
 

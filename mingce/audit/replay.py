@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from mingce.audit.alignment import shifted
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity, phrase
 from mingce.audit.rescoring import Rescored, Rescorer, ValueScorer
@@ -147,7 +148,7 @@ def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Ver
 
     noise = scorer.noise()
     for shift in (-1, 1, -2, 2):
-        moved, both = _shifted(chosen.few(right), few_mask, shift)
+        moved, both = shifted(chosen.few(right), few_mask, shift)
         if int(both.sum()) >= LEAST_TOKENS and explains(moved, both):
             return verdict(SHIFT, phrase("way", "audit.slot_holds", shift=shift))
     if wanted != 1 and explains(scorer.at(1.0)):
@@ -212,7 +213,7 @@ def _values(e: Evidence, chosen: Rescored, right: Floats) -> Iterator[Finding]:
     off = mask & (np.abs(found - right) > room)
     places = _places(chosen, off, right, found)
     for shift in (-1, 1):
-        moved, both = _shifted(right, mask, shift)
+        moved, both = shifted(right, mask, shift)
         if int(both.sum()) >= LEAST_TOKENS and _gap(found, moved, both) < min(BETTER * gap, 20 * room):
             yield Finding(VALUES_SHIFT, "values", values | {"slot": f"t{shift:+d}"}, places)
             return
@@ -229,13 +230,3 @@ def _places(chosen: Rescored, off: Bools, expected: Floats, found: Floats) -> tu
 
 def _gap(found: Floats, again: Floats, mask: Bools) -> float:
     return float(np.abs(found - again)[mask].mean()) if mask.any() else np.inf
-
-
-def _shifted(column: Floats, mask: Bools, by: int) -> tuple[Floats, Bools]:
-    """Column and mask with slot t holding what was in slot t + by; slots that come from nowhere are not in the mask."""
-    moved, there = np.zeros_like(column), np.zeros_like(mask)
-    if by > 0:
-        moved[:, :-by], there[:, :-by] = column[:, by:], mask[:, by:]
-    else:
-        moved[:, -by:], there[:, -by:] = column[:, :by], mask[:, :by]
-    return moved, there & mask
