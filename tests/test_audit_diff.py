@@ -87,7 +87,7 @@ def finding(change: Change, seed: int) -> Difference:
     with np.errstate(all="raise"):
         found = compare(a, b)
     for lang in ("zh", "en"):
-        assert all(found.told(lang))
+        assert all(found.sentences(lang))
     return found
 
 
@@ -183,13 +183,15 @@ def test_reasons(change: Change, column: str, code: str, seed: int) -> None:
 
 
 def test_the_words_say_which_side() -> None:
-    assert "γ = 0.98, λ = 0.9, B γ = 1" in finding(lambda d: finish(d, gamma=1.0), 1).told("en")[1]
-    assert "A takes 0.1·k1, B takes 0.2·k1" in finding(lambda d: finish(d, beta=0.2), 1).told("en")[1]
-    assert "the EOS" in finding(no_eos, 1).told("en")[1]
-    assert "N − 1" in finding(lambda d: whiten(d, ddof=0), 1).told("en")[1]
-    assert "B adds the mean back" in finding(lambda d: whiten(d, mean=True), 1).told("en")[1]
-    assert "A whitens" in finding(set_column("whitened_advantages", lambda d: d.columns["advantages"]), 1).told("en")[1]
-    assert "+1 slots" in finding(set_column("scores", lambda d: np.roll(d.columns["scores"], 1, 1)), 1).told("en")[1]
+    assert "γ = 0.98, λ = 0.9, B γ = 1" in finding(lambda d: finish(d, gamma=1.0), 1).sentences("en")[1]
+    assert "A takes 0.1·k1, B takes 0.2·k1" in finding(lambda d: finish(d, beta=0.2), 1).sentences("en")[1]
+    assert "the EOS" in finding(no_eos, 1).sentences("en")[1]
+    assert "N − 1" in finding(lambda d: whiten(d, ddof=0), 1).sentences("en")[1]
+    assert "B adds the mean back" in finding(lambda d: whiten(d, mean=True), 1).sentences("en")[1]
+    raw = set_column("whitened_advantages", lambda d: d.columns["advantages"])
+    assert "A whitens" in finding(raw, 1).sentences("en")[1]
+    rolled = set_column("scores", lambda d: np.roll(d.columns["scores"], 1, 1))
+    assert "+1 slots" in finding(rolled, 1).sentences("en")[1]
 
 
 def test_engine_noise() -> None:
@@ -204,7 +206,7 @@ def test_engine_noise() -> None:
 def test_equal_dumps_are_equal(seed: int) -> None:
     found = finding(lambda d: None, seed)
     assert found.same
-    assert "the same" in found.told("en")[0]
+    assert "the same" in found.sentences("en")[0]
 
     def rounded(dump: Dump) -> None:
         for name, column in dump.columns.items():
@@ -212,8 +214,8 @@ def test_equal_dumps_are_equal(seed: int) -> None:
                 dump.columns[name] = torch.from_numpy(column).bfloat16().float().numpy()
 
     found = finding(rounded, seed)
-    assert found.first is None, found.told("en")
-    assert "up to rounding" in found.told("en")[0]
+    assert found.first is None, found.sentences("en")
+    assert "up to rounding" in found.sentences("en")[0]
 
 
 def test_rows_in_another_order_and_width() -> None:
@@ -271,12 +273,12 @@ def test_scalars_settings_and_missing_columns() -> None:
     assert found.first.column == "pg_loss"
     assert found.settings == {"lam": (0.9, 1.0)}
     assert found.columns_a == ["kl"]
-    assert "logged pg_loss" in found.told("en")[0]
+    assert "logged pg_loss" in found.sentences("en")[0]
 
 
 def test_damaged_dumps() -> None:
     empty = Dump({"response_mask": np.zeros((0, 0), dtype=bool), "values": np.zeros((0, 0), dtype=np.float32)})
-    assert compare(empty, empty).told("zh")
+    assert compare(empty, empty).sentences("zh")
     assert compare(empty, batch(1)).rows == 0
     for fill in (np.nan, np.inf):
         for name in ("values", "whitened_advantages", "rewards", "old_log_probs", "scores"):

@@ -10,7 +10,7 @@ import pytest
 import torch
 
 from mingce.audit.audit import audit
-from mingce.audit.written import as_json
+from mingce.audit.formats import as_json
 from mingce.config import Config, as_values
 from mingce.credit import assign_credit
 from mingce.importers import open_dump

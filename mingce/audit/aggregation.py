@@ -8,12 +8,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, fits_16_bits
+from mingce.base.texts import sentence_pair
 from mingce.specs import AGGREGATIONS
 from mingce.specs.settings import DumpSettings
 
@@ -23,10 +22,15 @@ _LOSS_TYPES = dict(bnpo="token-mean", dapo="token-mean", grpo="seq-mean-token-me
 _OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in _LOSS_TYPES.items()}
 """TRL's loss types."""
 _MASKS = {
-    "chosen": ("响应掩码", "the response mask"),
-    "attended": ("注意力掩码", "the attention mask"),
-    "all": ("全部位置（含填充）", "all slots, padding too"),
-}
+    "loss": "audit.loss_mask", "chosen": "audit.response_mask", "attended": "audit.attention_mask",
+    "all": "audit.all_slots",
+}  # fmt: skip
+
+
+Words = tuple[str, str]
+"""中文, English."""
+Parts = list[tuple[Ints, Words]]
+"""[B] which part of the batch a row belongs to, and what such a part is called."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class Way:
     """One way. `classes` names the bug it is, and is empty for a way that may be meant."""
 
     mode: str
-    told: tuple[str, str]  # 中文, English
+    words: Words
     weights: Floats  # [B]
     numerator: str = "loss"
     denominator: str = "loss"
@@ -92,118 +96,88 @@ def declared_mode(settings: DumpSettings) -> str | None:
 
 def masks(e: Evidence) -> dict[str, Bools]:
     """The masks a trainer may have used; `loss` is the right one, and one equal to an earlier one is left out."""
-    loss = e.dump.columns["loss_mask"].astype(bool) if "loss_mask" in e.dump.columns else e.mask
-    found = {"loss": loss}
-    for name, mask in (("chosen", e.mask), ("attended", e.attended), ("all", np.ones_like(loss))):
+    found = {"loss": e.loss_mask}
+    for name, mask in (("chosen", e.mask), ("attended", e.attended), ("all", np.ones_like(e.mask))):
         if not any(np.array_equal(mask, other) for other in found.values()):
             found[name] = mask
     return found
 
 
 def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
-    """All ways for this dump."""
-    return [way for way in _ways(e, seen) if np.isfinite(way.weights).all()]
-
-
-def _ways(e: Evidence, seen: Mapping[str, Bools]) -> Iterator[Way]:
+    """All ways for this dump: those of each mode first, then those that were bugs whatever the mode."""
     rows, width = e.mask.shape
     counts = {name: mask.sum(axis=1).astype(np.float64) for name, mask in seen.items()}
     every, step = np.zeros(rows, dtype=np.int64), _codes(e, "minibatch")
-    scopes = [(every, ("", ""))]
+    scopes: Parts = [(every, ("", ""))]
     if step.any():
-        scopes.append((step, ("，逐 mini-batch", " of each minibatch")))
-    parts = [
-        (codes, told)
-        for codes, told in (
-            (_codes(e, "minibatch", "rank", "micro_batch"), ("micro-batch", "micro-batch")),
-            (_codes(e, "minibatch", "rank"), ("rank", "rank")),
-        )
-        if len(np.unique(codes)) > len(np.unique(step))
+        scopes.append((step, sentence_pair("audit.of_each_minibatch")))
+    candidates: Parts = [
+        (_codes(e, "minibatch", "rank", "micro_batch"), ("micro-batch", "micro-batch")),
+        (_codes(e, "minibatch", "rank"), ("rank", "rank")),
     ]
+    parts = [(codes, name) for codes, name in candidates if len(np.unique(codes)) > len(np.unique(step))]
     constants = _constants(e, width)
+    made: list[Way] = []
     for mode in MODES:
         for constant, wrong, doubtful in constants if mode.endswith("-norm") else [(1.0, False, False)]:
-            norm = f"（C={constant:g}）" if mode.endswith("-norm") else ""
-            for scope, told in scopes:
-                for counted in (counts["loss"] > 0, np.ones(rows, dtype=bool)):
-                    yield Way(
-                        mode,
-                        (mode + norm + told[0], mode + norm + told[1]),
-                        _weights(mode, counts["loss"], counted, scope, constant) / _groups(scope),
-                        classes=(44,) if wrong else (),
-                        doubtful=doubtful,
-                    )
-            for codes, part in parts if not doubtful else ():
-                for equal in (True, False):
-                    yield Way(
-                        mode,
-                        (
-                            f"{mode}{norm} 在每个 {part[0]} 内各自计算，再{'等权' if equal else '按样本数'}平均",
-                            f"{mode}{norm} of each {part[1]}, averaged {'equally' if equal else 'by its rows'}",
-                        ),
-                        _weights(mode, counts["loss"], counts["loss"] > 0, codes, constant)
-                        * _shares(codes, step, counts["loss"] > 0, equal),
-                        classes=(44,) if wrong else (4,),
-                    )
-            for codes, part in parts if not doubtful else ():
-                for summed in (codes, every):  # the parts' own means added up, or the whole times their number
-                    times = float(_groups(codes) / _groups(step)) if summed is every else 1.0
-                    yield Way(
-                        mode,
-                        (
-                            f"{mode}{norm}，没有除以 {part[0]} 的个数",
-                            f"{mode}{norm}, not divided by the number of {part[1]}s",
-                        ),
-                        _weights(mode, counts["loss"], counts["loss"] > 0, summed, constant) * times / _groups(step),
-                        classes=(44,) if mode.endswith("-norm") else (4,),
-                    )
+            made += _whole(mode, counts["loss"], scopes, constant, wrong, doubtful)
+            made += _in_parts(mode, counts["loss"], parts if not doubtful else [], step, constant, wrong)
     for top in seen:
         for bottom in seen:
             if (top, bottom) != ("loss", "loss"):
-                yield from _masked(top, bottom, counts, [*scopes, *((codes, part) for codes, part in parts)], step)
+                made += _masked(top, bottom, counts, [*scopes, *parts], step)
     for constant, _, _ in constants:
+        words = sentence_pair("audit.sum_without_rows", constant=constant)
         for codes, _ in [(every, ("", "")), (step, ("", "")), *parts]:
-            yield Way(
-                "seq-mean-token-sum-norm",
-                (
-                    f"Σ/{constant:g}，没有除以行数，随 micro-batch 大小而变",
-                    f"sum over {constant:g} without the number of rows: it grows with the micro-batch",
-                ),
-                np.full(rows, 1.0) / constant * _shares(codes, step, np.ones(rows, dtype=bool), True),
-                classes=(44,),
-            )
+            weights = np.full(rows, 1.0) / constant * _shares(codes, step, np.ones(rows, dtype=bool), True)
+            made.append(Way("seq-mean-token-sum-norm", words, weights, classes=(44,)))
     if "all" in seen and width:
-        chosen = counts["loss"]
+        words, chosen = sentence_pair("audit.row_mean_times_tokens"), counts["loss"]
         for total in (chosen.sum(), float(rows)):
-            yield Way(
-                "token-mean",
-                (
-                    "先对整行求均值，再乘该行的有效 token 数",
-                    "the mean of the whole row times its number of chosen tokens",
-                ),
-                np.divide(chosen, width * total) if total else chosen,
-                numerator="all",
-                denominator="all",
-                classes=(27,),
-            )
+            weights = np.divide(chosen, width * total) if total else chosen
+            made.append(Way("token-mean", words, weights, numerator="all", denominator="all", classes=(27,)))
+    return [way for way in made if np.isfinite(way.weights).all()]
 
 
-def _masked(
-    top: str, bottom: str, counts: Mapping[str, Floats], scopes: list[tuple[Ints, tuple[str, str]]], step: Ints
-) -> Iterator[Way]:
+def _named(mode: str, constant: float) -> str:
+    return f"{mode}（C={constant:g}）" if mode.endswith("-norm") else mode
+
+
+def _whole(
+    mode: str, counts: Floats, scopes: Parts, constant: float, wrong: bool, doubtful: bool
+) -> Iterator[Way]:  # fmt: skip
+    """The mode over the whole batch, or over each mini-batch; empty rows counted or not."""
+    name, classes = _named(mode, constant), (44,) if wrong else ()
+    for scope, of in scopes:
+        for counted in (counts > 0, np.ones(len(counts), dtype=bool)):
+            weights = _weights(mode, counts, counted, scope, constant) / _groups(scope)
+            yield Way(mode, (name + of[0], name + of[1]), weights, classes=classes, doubtful=doubtful)
+
+
+def _in_parts(mode: str, counts: Floats, parts: Parts, step: Ints, constant: float, wrong: bool) -> Iterator[Way]:
+    """The mode in each micro-batch or rank by itself: averaged, added up, or the whole times their number."""
+    name, some, every = _named(mode, constant), counts > 0, np.zeros_like(step)
+    for codes, part in parts:
+        for equal, key in ((True, "audit.parts_equally"), (False, "audit.parts_by_rows")):
+            weights = _weights(mode, counts, some, codes, constant) * _shares(codes, step, some, equal)
+            yield Way(mode, sentence_pair(key, mode=name, part=part), weights, classes=(44,) if wrong else (4,))
+    for codes, part in parts:
+        words = sentence_pair("audit.parts_not_divided", mode=name, part=part)
+        for summed, times in ((codes, 1.0), (every, float(_groups(codes) / _groups(step)))):
+            weights = _weights(mode, counts, some, summed, constant) * times / _groups(step)
+            yield Way(mode, words, weights, classes=(44,) if mode.endswith("-norm") else (4,))
+
+
+def _masked(top: str, bottom: str, counts: Mapping[str, Floats], scopes: Parts, step: Ints) -> Iterator[Way]:
     """Token means whose sum runs over one mask and whose count over another."""
-    zh = f"分子用{_name(top)[0]}，分母用{_name(bottom)[0]}"
-    en = f"sum over {_name(top)[1]}, count over {_name(bottom)[1]}"
+    above, below = sentence_pair(_MASKS[top]), sentence_pair(_MASKS[bottom])
     classes = (26,) if top == "loss" else (3, 27) if top in ("attended", "chosen") else (27,)
+    counted = counts[bottom] > 0
     for mode in MODES[:2]:
+        words = sentence_pair("audit.two_masks", mode=mode, above=above, below=below)
         for codes, _ in scopes:
-            counted = counts[bottom] > 0
             weights = _weights(mode, counts[bottom], counted, codes, 1.0) * _shares(codes, step, counted, True)
-            yield Way(mode, (f"{mode}，{zh}", f"{mode}, {en}"), weights, top, bottom, classes)
-
-
-def _name(mask: str) -> tuple[str, str]:
-    return _MASKS.get(mask, ("损失掩码", "the loss mask"))
+            yield Way(mode, words, weights, top, bottom, classes)
 
 
 def _constants(e: Evidence, width: int) -> list[tuple[float, bool, bool]]:
@@ -224,28 +198,28 @@ def number(e: Evidence, name: str) -> float | None:
     return None if value is None or isinstance(value, str | bool) else float(value)
 
 
+def clip_range(e: Evidence) -> tuple[float | None, float | None]:
+    """ε below and above 1, as far as the dump says."""
+    s = e.settings
+    return s.clip if s.clip_low is None else s.clip_low, s.clip if s.clip_high is None else s.clip_high
+
+
 def rounding(e: Evidence, name: str) -> float:
     """How much a stored number may differ from the one the trainer had, relative to itself."""
-    return 2.0**-9 if e.grid(name) or (_coarse(e) and _short(e.dump.column(name))) else 2.0**-22
+    return 2.0**-9 if e.grid(name) or (_coarse(e) and fits_16_bits(e.dump.column(name))) else 2.0**-22
 
 
 def _coarse(e: Evidence) -> bool:
     """Whether some column was stored in 16 bits: then one of few different numbers may have been, too."""
     names = ("old_log_probs", "new_log_probs", "values", "new_values", "returns", "entropy", "ref_log_probs")
-    return any(e.grid(name) for name in names if name in e.dump.columns)
-
-
-def _short(column: NDArray[Any]) -> bool:
-    return column.dtype == np.float32 and not np.any(np.ascontiguousarray(column).view(np.uint32) & 0xFFFF)
+    return any(e.grid(name) for name in names if e.has(name))
 
 
 def _codes(e: Evidence, *names: str) -> Ints:
     """[B] the number of the part that a row was in; one part for all where the dump does not say."""
     columns = [e.row(name) for name in names if name in e.dump.rows]
-    if not columns:
-        return np.zeros(len(e.mask), dtype=np.int64)
-    order: dict[tuple[str, ...], int] = {}
-    keys = [tuple(str(value) for value in values) for values in zip(*columns, strict=True)]
+    order: dict[str, int] = {}
+    keys = [str(values) for values in zip(*columns, strict=True)] if columns else [""] * len(e.mask)
     return np.array([order.setdefault(key, len(order)) for key in keys], dtype=np.int64)
 
 

@@ -12,7 +12,7 @@ from typing import Literal
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Floats, Ints
+from mingce.audit.evidence import Bools, Floats, Ints, shift
 
 Kind = Literal["aligned", "shift", "blocks", "rows", "drift", "unrelated"]
 ENOUGH = 200  # tokens that a statistical verdict needs
@@ -105,12 +105,9 @@ def _largest(use: Bools) -> Ints:
 # ── one shift for all rows ─────────────────────────────────────────────────────────────────────────────────────────
 
 
-def shifted(b: Floats, use: Bools, shift: int) -> tuple[Floats, Bools]:
-    """b[t + shift] in slot t, and where both it and slot t are in use."""
-    moved, there = np.roll(b, -shift, axis=1), np.roll(use, -shift, axis=1)
-    edge = slice(None, -shift) if shift < 0 else slice(b.shape[1] - shift, None)
-    there[:, edge] = False
-    return moved, use & there
+def shifted(b: Floats, use: Bools, by: int) -> tuple[Floats, Bools]:
+    """b[t + by] in slot t, and where both it and slot t are in use."""
+    return shift(b, by), use & shift(use, by)
 
 
 def _shift(a: Floats, b: Floats, use: Bools) -> Alignment | None:
@@ -118,12 +115,12 @@ def _shift(a: Floats, b: Floats, use: Bools) -> Alignment | None:
     a, b, use = a[few], b[few], use[few]
     width = a.shape[1]
     early = use & (np.cumsum(use, axis=1) <= np.maximum(use.sum(axis=1, keepdims=True) // 2, 4))
-    for shift in SHIFTS[: max(0, 2 * (width - 2))]:
-        moved, both = shifted(b, use, shift)
+    for by in SHIFTS[: max(0, 2 * (width - 2))]:
+        moved, both = shifted(b, use, by)
         found = correlation(a, moved, both)
         # a drift shifts the rest of a row; a shift by one is there from the first token
         if found > FOUND and correlation(a, moved, both & early) > FOUND and found > correlation(a, b, use) + 0.2:
-            return Alignment("shift", repaired=found, shift=shift)
+            return Alignment("shift", repaired=found, shift=by)
     return None
 
 

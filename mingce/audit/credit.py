@@ -1,19 +1,19 @@
 """K5 and K6: do advantages and returns follow from rewards and values?
 
-One step of the recursion is judged at a time, A_t = r_t + γV' − V_t + γλA', with V' and A' taken from the dump, so that
-a fault shows where it happens and not on every token before it. Steps between neighbouring tokens give γ and λ away;
+One step of the recursion is judged at a time (`recursion.py`), so that a fault shows where it happens and not on every
+token before it. Steps between neighbouring tokens give γ and λ away;
 with them the steps over a hole, at the end of a short row and at the end of a full one are judged apart.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, either, last_slot, rows_with
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, last_slot, rows_with, share_of_rows, shift
+from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.recursion import ENDS, HOLES, Columns, Discount, fit_discount, neighbours, one_step, round_discount
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
 
@@ -63,97 +63,7 @@ LAST_STEP = Fault.of(
 )  # fmt: skip
 OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
 
-# ── the recursion, one step at a time ──────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class Columns:
-    """What a recursion reads: rewards, values and advantages [B, T], finite everywhere."""
-
-    rewards: Floats
-    values: Floats
-    advantages: Floats
-
-
-HOLES = ("skip", "zero", "raw", "cut")  # what a step over tool tokens does
-ENDS = ("end", "value", "slot", "pads")  # what follows the last chosen token: nothing, V[e+1], slot e+1, all pads
-
-
-def one_step(c: Columns, mask: Bools, gamma: float, decay: float, holes: str, end: str) -> Floats:
-    """[B, T] the advantage each chosen token should have, given the dumped advantage of the next chosen one."""
-    expected = np.zeros_like(c.rewards)
-    rows, width = mask.shape
-    last = last_slot(mask)
-    value, credit = np.zeros(rows), np.zeros(rows)  # of the state and the token that come next
-    for t in range(width - 1, -1, -1):
-        r, v, chosen = c.rewards[:, t], c.values[:, t], mask[:, t]
-        step = r + gamma * value - v + decay * credit
-        expected[:, t] = np.where(chosen, step, 0.0)
-        if not chosen.all():
-            hole, after = ~chosen & (t < last), (t > last) if end == "pads" else (t == last + 1)
-            if holes == "raw":
-                value, credit = np.where(hole, v, value), np.where(hole, step, credit)
-            elif holes == "zero":
-                value, credit = np.where(hole, 0.0, value), np.where(hole, gamma * value + decay * credit, credit)
-            elif holes == "cut":
-                value, credit = np.where(hole, 0.0, value), np.where(hole, 0.0, credit)
-            if end == "value":
-                value = np.where(after, v, value)
-            elif end != "end":
-                value, credit = np.where(after, v, value), np.where(after, step, credit)
-        value, credit = np.where(chosen, v, value), np.where(chosen, c.advantages[:, t], credit)
-    return expected
-
-
-def _next_to(mask: Bools) -> Bools:
-    """Chosen tokens whose next slot is chosen too."""
-    pairs = np.zeros_like(mask)
-    pairs[:, :-1] = mask[:, :-1] & mask[:, 1:]
-    return pairs
-
-
-@dataclass(frozen=True)
-class Fit:
-    gamma: float
-    decay: float
-    residual: float  # root mean square of what is left, relative to the numbers' own
-
-
-def fit(e: Evidence, c: Columns, pairs: Bools, fixed: tuple[float, float] | None = None) -> Fit:
-    """γ and γλ from A_t − r_t + V_t = γ·V_{t+1} + γλ·A_{t+1} on neighbouring chosen tokens."""
-    here = pairs[:, :-1]
-    y = (c.advantages - c.rewards + c.values)[:, :-1][here]
-    design = np.stack([c.values[:, 1:][here], c.advantages[:, 1:][here]], axis=1)
-    size = (
-        np.sqrt(np.mean(np.square(np.stack([c.advantages[:, :-1][here], c.values[:, :-1][here]])))) if len(y) else 0.0
-    )
-    if len(y) < 4 or size == 0:
-        return Fit(np.nan, np.nan, np.nan)
-    if fixed is None and np.abs(design[:, 0]).max() <= 1e-6 * np.abs(design[:, 1]).max():
-        # a value head that still says 0 everywhere: γ cannot be seen, only γλ
-        ahead = design[:, 1]
-        fixed = either(e.settings.gamma, 1.0), float(ahead @ y / (ahead @ ahead))
-    gamma, decay = np.linalg.lstsq(design, y, rcond=None)[0] if fixed is None else fixed
-    left = y - design @ np.array([gamma, decay])
-    return Fit(float(gamma), float(decay), float(np.sqrt(np.mean(left * left)) / size))
-
-
-def _snapped(e: Evidence, c: Columns, pairs: Bools, found: Fit) -> Fit:
-    """The fit with γ and λ rounded to what a person would write, when that fits as well."""
-    for digits in (2, 3, 4):
-        gamma = round(found.gamma, digits)
-        lam = round(found.decay / gamma, digits) if gamma else 0.0
-        snapped = fit(e, c, pairs, (gamma, gamma * lam))
-        if snapped.residual <= max(1.5 * found.residual, 1e-6):
-            return snapped
-    return found
-
-
 # ── K5 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _finite(*columns: Floats) -> list[Floats]:
-    return [np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0) for column in columns]
 
 
 def raw_advantages(e: Evidence) -> Floats:
@@ -163,25 +73,19 @@ def raw_advantages(e: Evidence) -> Floats:
     return e["returns"] - e["values"] if e.has("values") else e["returns"]
 
 
-def _shift(x: Floats, by: int) -> Floats:
-    """Slot t holds x[t + by], 0 beyond the row."""
-    out = np.zeros_like(x)
-    if by > 0:
-        out[:, :-by] = x[:, by:]
-    else:
-        out[:, -by:] = x[:, :by]
-    return out
+def no_recursion(e: Evidence) -> bool:
+    """Whether the settings name an estimator whose advantages are no sums over what comes later."""
+    spec = ESTIMATORS.get(e.settings.estimator or "")
+    return unknown_estimator(e.dump) is not None or (spec is not None and spec.kind in ("window", "share"))
 
 
 def recursion(e: Evidence) -> Iterator[Finding]:
     """Do the advantages follow from rewards and values?"""
-    spec = ESTIMATORS.get(e.settings.estimator or "")
-    if unknown_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
+    if no_recursion(e):
         return
     mask = _reach(e)
-    rewards, values, advantages = _finite(e["rewards"], e["values"], raw_advantages(e))
-    c = Columns(rewards, values, advantages)
-    pairs = _next_to(mask)
+    c = Columns(finite(e["rewards"]), finite(e["values"]), finite(raw_advantages(e)))
+    pairs = neighbours(mask)
     if pairs.sum() < 8:
         return
     swapped = _values_masked_elsewhere(e)
@@ -189,7 +93,7 @@ def recursion(e: Evidence) -> Iterator[Finding]:
         yield swapped
         return
     loose = e.tolerance
-    found = fit(e, c, pairs)
+    found = _fit(e, c, pairs)
     if np.isnan(found.residual):  # nothing but zeros
         return
     plausible = -0.01 <= found.gamma <= 1.01 and -0.02 <= found.decay <= found.gamma + 0.02
@@ -197,46 +101,50 @@ def recursion(e: Evidence) -> Iterator[Finding]:
         e.broken.add("returns")
         yield _explain(e, c, pairs, found, loose)
         return
-    found = _snapped(e, c, pairs, found)
-    lam = found.decay / found.gamma if found.gamma else 0.0
+    found = round_discount(c, pairs, found)
     if abs(found.gamma) < 0.02 and abs(found.decay) < 0.02:
         gamma, lam = either(e.settings.gamma, 1.0), either(e.settings.lam, 0.95)
         expected = one_step(c, mask, gamma, gamma * lam, "skip", "end")
         yield Finding(REWARD_MINUS_VALUE, "advantages", {}, e.places(pairs, expected, c.advantages))
         return
-    given = either(e.settings.gamma, found.gamma), either(e.settings.lam, lam)
+    wanted, lam = either(e.settings.gamma, found.gamma), either(e.settings.lam, found.lam)
     gamma, decay = found.gamma, found.decay
-    if fit(e, c, pairs, (given[0], given[0] * given[1])).residual <= loose:
-        gamma, decay = given[0], given[0] * given[1]
+    if fit_discount(c, pairs, (wanted, wanted * lam)).residual <= loose:
+        gamma, decay = wanted, wanted * lam
     else:
-        said = {"gamma": gamma, "lam": lam, "wanted_gamma": given[0], "wanted_lam": given[1]}
-        yield Finding(OTHER_SETTINGS, "advantages", said)
+        values = {"gamma": gamma, "lam": found.lam, "wanted_gamma": wanted, "wanted_lam": lam}
+        yield Finding(OTHER_SETTINGS, "advantages", values)
     e.infer("gamma", gamma)
     e.infer("lam", decay / gamma if gamma else 0.0)
     yield from _at_holes(e, c, mask, gamma, decay)
     yield from _at_the_end(e, c, mask, gamma, decay)
 
 
-def _explain(e: Evidence, c: Columns, pairs: Bools, found: Fit, loose: float) -> Finding:
+def _fit(e: Evidence, c: Columns, pairs: Bools) -> Discount:
+    return fit_discount(c, pairs, known_gamma=either(e.settings.gamma, 1.0))
+
+
+def _explain(e: Evidence, c: Columns, pairs: Bools, found: Discount, loose: float) -> Finding:
     """Why the steps between neighbours do not fit: values one off, rows of others, returns from something else."""
     for by in (1, -1):
-        moved = _shift(c.values, by)
-        inner = pairs & (_shift(pairs.astype(float), by) > 0)
+        moved = shift(c.values, by)
+        inner = pairs & shift(pairs, by)
         for advantages in (c.advantages, c.advantages + c.values - moved):
-            tried = fit(e, Columns(c.rewards, moved, advantages), inner)
+            tried = _fit(e, Columns(c.rewards, moved, advantages), inner)
             if tried.residual <= loose and 0.05 <= tried.gamma <= 1.01:
                 # R = r + V is also the one-step target of values one slot early
                 same = (19, 33) if abs(tried.decay) < 0.02 else None
                 return Finding(VALUES_SHIFTED, "advantages", {"by": by}, classes=same)
     if e.has(LOSS, "returns", "values") and not e.has(RAW):
-        (white,) = _finite(e[LOSS])
+        white = finite(e[LOSS])
         gap = np.where(e.mask, c.advantages - white, 0.0)
         if np.abs(gap).max(initial=0.0) <= loose * float(e.scale(white).max(initial=0.0)):
-            how = {"how": ": they are the final (whitened) advantages plus value", "how_zh": "：用的是白化后的优势"}
+            how = phrase("how", "audit.returns_of_final")
             return Finding(RETURNS, "returns", how, e.places(e.mask, e["values"], e["returns"]))
     for by in (1, -1, 2, -2):
-        raw = np.roll(c.advantages if e.has(RAW) else c.advantages + c.values, by, 0)
-        tried = fit(e, Columns(c.rewards, c.values, raw if e.has(RAW) else raw - c.values), pairs)
+        above = 0.0 if e.has(RAW) else c.values  # else it is the returns that are another row's
+        raw = np.roll(c.advantages + above, by, 0) - above
+        tried = _fit(e, Columns(c.rewards, c.values, raw), pairs)
         if tried.residual <= loose and 0.05 <= tried.gamma <= 1.01:
             return Finding(ROWS_SWAPPED, "advantages", {"by": by})
     return _scattered(e, c, pairs, loose) or Finding(UNEXPLAINED, "advantages", {"residual": found.residual})
@@ -246,7 +154,7 @@ def _scattered(e: Evidence, c: Columns, pairs: Bools, loose: float) -> Finding |
     """Most steps fit some γ and λ and a few tokens do not: those."""
     kept, scale = pairs, e.scale(c.rewards, c.values, c.advantages)
     for _ in range(4):
-        found = fit(e, c, kept)
+        found = _fit(e, c, kept)
         if np.isnan(found.residual):
             return None
         expected = one_step(c, e.mask, found.gamma, found.decay, "skip", "end")
@@ -255,10 +163,8 @@ def _scattered(e: Evidence, c: Columns, pairs: Bools, loose: float) -> Finding |
     off = pairs & (gap > 3 * loose)
     if found.residual > loose or off.sum() > 0.2 * pairs.sum():
         return None
-    share = float(rows_with(off).sum() / max(int(rows_with(pairs).sum()), 1))
-    return Finding(
-        UNEXPLAINED, "advantages", {"residual": float(gap.max())}, e.places(off, expected, c.advantages), share
-    )
+    places = e.places(off, expected, c.advantages)
+    return Finding(UNEXPLAINED, "advantages", {"residual": float(gap.max())}, places, share_of_rows(off, pairs))
 
 
 def _reach(e: Evidence) -> Bools:
@@ -305,9 +211,9 @@ def _at_holes(e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float) 
     off = _off(e, c, expected, before, e.tolerance)
     if not _shown(e, off, before):
         return
-    share, places = float(off.any(axis=1).sum() / before.any(axis=1).sum()), e.places(off, expected, c.advantages)
-    fits = {h: float(np.abs(one_step(c, mask, gamma, decay, h, "end") - c.advantages)[before].mean()) for h in HOLES}
-    best = min(fits, key=lambda h: fits[h])
+    share, places = share_of_rows(off, before), e.places(off, expected, c.advantages)
+    gaps = {h: float(np.abs(one_step(c, mask, gamma, decay, h, "end") - c.advantages)[before].mean()) for h in HOLES}
+    best = min(gaps, key=lambda h: gaps[h])
     if best == "cut":
         yield Finding(HOLE_CUTS, "advantages", {}, places, share)
         return
@@ -350,7 +256,7 @@ def last_rows_cut(e: Evidence) -> Bools:
 def _bootstrap(
     e: Evidence, c: Columns, mask: Bools, gamma: float, decay: float, expected: Floats, off: Bools, ended: Bools
 ) -> Finding:
-    places, share = e.places(off, expected, c.advantages), float(off.any(axis=1).sum() / ended.any(axis=1).sum())
+    places, share = e.places(off, expected, c.advantages), share_of_rows(off, ended)
     gaps = {}
     for end in ENDS[1:]:
         tried = one_step(c, mask, gamma, decay, "skip", end)
@@ -370,15 +276,11 @@ def _bootstrap(
 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
-    spec = ESTIMATORS.get(e.settings.estimator or "")
-    if unknown_estimator(e.dump) or (spec is not None and spec.kind in ("window", "share")):
+    if no_recursion(e) or e.has("values") or constant_rows(e, raw_advantages(e)):
         return
-    sums = raw_advantages(e) if not e.has("values") else np.zeros(e.mask.shape)
-    if e.has("values") or constant_rows(e, sums):
-        return
-    rewards, returns = _finite(e["rewards"], sums)
+    rewards, returns = finite(e["rewards"]), finite(raw_advantages(e))
     c = Columns(rewards, np.zeros_like(rewards), returns)
-    pairs = _next_to(e.mask)
+    pairs = neighbours(e.mask)
     here = pairs[:, :-1]
     later = returns[:, 1:][here]
     power = float(later @ later)
@@ -410,21 +312,18 @@ def returns(e: Evidence) -> Iterator[Finding]:
     """R = A + V with the stored raw advantages."""
     if unknown_estimator(e.dump):
         return
-    raw, values, found = _finite(e[RAW], e["values"], e["returns"])
+    raw, values, found = finite(e[RAW]), finite(e["values"]), finite(e["returns"])
     where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e[RAW])
     off = where & (np.abs(raw + values - found) > e.tolerance * e.scale(raw, values))
     if not _shown(e, off, where):
         return
+    room = e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)
     how = {"how": "", "how_zh": ""}
-    if e.has(LOSS):
-        (white,) = _finite(e[LOSS])
-        gap = np.abs(white + values - found)[where]
-        if (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
-            how = {"how": ": they are the whitened advantage plus value", "how_zh": "：用的是白化后的优势"}
+    if e.has(LOSS) and (np.abs(finite(e[LOSS]) + values - found)[where] <= room).mean() > 0.98:
+        how = phrase("how", "audit.returns_of_whitened")
     for by in (1, -1):
-        moved = where & (_shift(e.mask.astype(float), by) > 0)
-        gap = np.abs(raw + _shift(values, by) - found)[moved]
-        if len(gap) and (gap <= e.tolerance * max(float(np.abs(found[where]).max()), 1e-12)).mean() > 0.98:
+        gap = np.abs(raw + shift(values, by) - found)[where & shift(e.mask, by)]
+        if len(gap) and (gap <= room).mean() > 0.98:
             yield Finding(VALUES_SHIFTED, "returns", {"by": by}, e.places(off, raw + values, found))
             return
     e.broken.add("returns")

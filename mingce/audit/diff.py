@@ -2,7 +2,7 @@
 
     difference = compare(a, b)
     difference.first            # the first column that parts, with its row, token and both numbers
-    difference.told("en")       # the same in sentences
+    difference.sentences("en")  # the same in words
 
 Columns come in the order in which a trainer makes them, so the first one that parts is the cause, the rest follows.
 """
@@ -17,8 +17,9 @@ from typing import Any, Literal
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints
-from mingce.base.lang import say
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, fits_16_bits
+from mingce.base.lang import LANGS
+from mingce.base.texts import sentence
 from mingce.record.dump import LOSS, RAW, Dump
 
 ORDER = (
@@ -68,6 +69,21 @@ class Part:
     why: Words = ("", "")
     follows: tuple[str, ...] = ()  # columns it is made of that part already
 
+    def sentence(self, lang: str) -> str:
+        """One line about a column that parts."""
+        spot = self.first
+        if spot is not None and spot.row_a is None:
+            line = f"{self.column}: A {spot.a:.6g}, B {spot.b:.6g}"
+        else:
+            line = sentence("audit.part", lang, column=self.column, share=100 * self.rows, largest=self.largest)
+        if self.sameness == "rounding":
+            return line + sentence("audit.part_rounding", lang)
+        if self.why[0]:
+            line += sentence("audit.part_why", lang, why=self.why[LANGS.index(lang)])
+        if self.follows:
+            line += sentence("audit.part_follows", lang, names=", ".join(self.follows))
+        return line
+
 
 @dataclass
 class Difference:
@@ -94,82 +110,49 @@ class Difference:
     def same(self) -> bool:
         return self.first is None and not self.only_a and not self.only_b
 
-    def told(self, lang: str) -> list[str]:
-        """The answer in sentences: the verdict, why, how rows were matched, then a line for each column that parts."""
-        lines = [self.verdict(lang)]
-        first = self.first
-        if first and first.code:
-            lines.append(say(lang, "原因：", "Why: ") + say(lang, *first.why))
-        by = {"uid": (" uid ", "uid"), "tokens": ("提示与 token ", "prompt and tokens"), "order": ("次序", "order")}
-        rows = say(
-            lang, f"按{by[self.aligned][0]}对齐 {self.rows} 行", f"{self.rows} rows matched by {by[self.aligned][1]}"
-        )
-        if self.reordered:
-            rows += say(lang, "，行的次序不同", ", in another order")
-        if self.only_a or self.only_b:
-            rows += say(
-                lang,
-                f"；只在 A 的有 {len(self.only_a)} 行，只在 B 的有 {len(self.only_b)} 行",
-                f"; {len(self.only_a)} only in A, {len(self.only_b)} only in B",
-            )
-        lines.append(rows + say(lang, "。", "."))
-        for part in self.parts:
-            if part.sameness != "same":
-                lines.append(_line(part, lang))
-        for name, (a, b) in self.settings.items():
-            lines.append(say(lang, f"设置 {name}：A {a}，B {b}", f"setting {name}: A {a}, B {b}"))
-        for side, names in (("A", self.columns_a), ("B", self.columns_b)):
-            if names:
-                lines.append(say(lang, f"只在 {side} 的列：", f"columns only in {side}: ") + ", ".join(names))
-        return lines
+    def sentences(self, lang: str) -> list[str]:
+        """The answer: the verdict, why, how rows were matched, a line for each column that parts, and the rest."""
+        parts = [part.sentence(lang) for part in self.parts if part.sameness != "same"]
+        return [self.verdict(lang), *self.about(lang), *parts, *self.others(lang)]
 
     def verdict(self, lang: str) -> str:
         """One line."""
         first = self.first
         if first is None:
             if not self.rows:
-                return say(lang, "两份 dump 没有共同的行。", "The two dumps have no row in common.")
+                return sentence("audit.no_common_row", lang)
             rounding = any(part.sameness == "rounding" for part in self.parts)
-            zh, en = ("在舍入误差内相同", "the same up to rounding") if rounding else ("完全相同", "the same")
-            return say(
-                lang,
-                f"{self.rows} 行、{len(self.parts)} 列{zh}。",
-                f"{self.rows} rows, {len(self.parts)} columns: {en}.",
-            )
-        spot = first.first
-        if spot is None or spot.row_a is None:
-            a, b = (spot.a, spot.b) if spot else (np.nan, np.nan)
-            return say(
-                lang,
-                f"各列相同，最先分开的是记录的 {first.column}：A {a:.6g}，B {b:.6g}。",
-                f"The columns agree; the logged {first.column} is the first to part: A {a:.6g}, B {b:.6g}.",
-            )
-        other = "" if spot.row_a == spot.row_b else say(lang, f"（B 第 {spot.row_b} 行）", f" (row {spot.row_b} of B)")
-        both = say(lang, f"A {spot.a:.6g}，B {spot.b:.6g}", f"A {spot.a:.6g}, B {spot.b:.6g}")
-        return say(
-            lang,
-            f"最先在 {first.column} 分开：第 {spot.row_a} 行{other}第 {spot.token} 个 token，{both}。",
-            f"They part first in {first.column}: row {spot.row_a}{other}, token {spot.token}: {both}.",
-        )
+            key = "audit.same_up_to_rounding" if rounding else "audit.same"
+            return sentence(key, lang, rows=self.rows, columns=len(self.parts))
+        spot = first.first or Spot(None, None, None, np.nan, np.nan)
+        if spot.row_a is None:
+            return sentence("audit.parts_in_scalar", lang, column=first.column, a=spot.a, b=spot.b)
+        other = "" if spot.row_a == spot.row_b else sentence("audit.other_row", lang, row=spot.row_b)
+        return sentence("audit.parts_first", lang, column=first.column, other=other, **vars(spot))
+
+    def about(self, lang: str) -> list[str]:
+        """Why they part, where that is known, and how rows were matched."""
+        first = self.first
+        why = [sentence("audit.why", lang, why=first.why[LANGS.index(lang)])] if first and first.code else []
+        matched = sentence(_MATCHED[self.aligned], lang, rows=self.rows)
+        if self.reordered:
+            matched += sentence("audit.reordered", lang)
+        if self.only_a or self.only_b:
+            matched += sentence("audit.only_in_one", lang, a=len(self.only_a), b=len(self.only_b))
+        return [*why, sentence("audit.full_stop", lang, text=matched)]
+
+    def others(self, lang: str) -> list[str]:
+        """Settings that differ, and columns that only one dump has."""
+        settings = [
+            sentence("audit.other_setting", lang, name=name, a=a, b=b) for name, (a, b) in self.settings.items()
+        ]
+        sides = [("A", self.columns_a), ("B", self.columns_b)]
+        return settings + [
+            sentence("audit.columns_only_in", lang, side=side, names=", ".join(names)) for side, names in sides if names
+        ]
 
 
-def _line(part: Part, lang: str) -> str:
-    if part.first is not None and part.first.row_a is None:
-        line = f"{part.column}: A {part.first.a:.6g}, B {part.first.b:.6g}"
-    else:
-        line = say(
-            lang,
-            f"{part.column}：{100 * part.rows:.0f}% 的行不同，最大差 {part.largest:.4g}",
-            f"{part.column}: {100 * part.rows:.0f}% of rows differ, largest gap {part.largest:.4g}",
-        )
-    if part.sameness == "rounding":
-        return line + say(lang, "（舍入误差内）", " (rounding)")
-    if part.why[0]:
-        line += say(lang, f"——{part.why[0]}", f" — {part.why[1]}")
-    if part.follows:
-        names = ", ".join(part.follows)
-        line += say(lang, f"（它由已分开的 {names} 算出）", f" (made of {names}, which part already)")
-    return line
+_MATCHED = {"uid": "audit.matched_by_uid", "tokens": "audit.matched_by_tokens", "order": "audit.matched_by_order"}
 
 
 # ── the same rows, beside each other ───────────────────────────────────────────────────────────────────────────────
@@ -200,17 +183,14 @@ class Side:
 
     def rounding(self, name: str) -> float:
         """The error that storing a number of this column has, relative to it."""
-        return 2.0**-8 if self.e.grid(name) or (self.coarse and self._short(name)) else 2.0**-23
+        short = self.e.grid(name) or (self.coarse and fits_16_bits(self.e.dump.column(name)))
+        return 2.0**-8 if short else 2.0**-23
 
     @cached_property
     def coarse(self) -> bool:
         """Whether some column was stored in 16 bits: then those with few numbers in them may have been, too."""
         columns = self.e.dump.columns
         return any(self.e.grid(name) for name in columns if columns[name].dtype == np.float32)
-
-    def _short(self, name: str) -> bool:
-        column = np.ascontiguousarray(self.e.dump.column(name))
-        return column.dtype == np.float32 and not np.any(column.view(np.uint32) & 0xFFFF)
 
 
 def compare(a: Dump, b: Dump) -> Difference:
@@ -245,14 +225,11 @@ def compare(a: Dump, b: Dump) -> Difference:
 
     with np.errstate(all="ignore"):
         for name in shared:
-            part = _column(one, two, name)
-            part = replace(part, column=label(name))
+            part = replace(_column(one, two, name), column=label(name))
             if part.sameness == "differs":
                 code, why = reason(one, two, name)
                 follows = tuple(label(column) for column in INPUTS.get(name, ()) if column in parted)
-                part = Part(
-                    part.column, part.sameness, part.rows, part.largest, part.mean, part.first, code, why, follows
-                )
+                part = replace(part, code=code, why=why, follows=follows)
                 parted.add(name)
             found.parts.append(part)
         found.parts += [_scalar(a, b, name) for name in a.scalars if name in b.scalars]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import replace
 from functools import cached_property
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -15,6 +16,7 @@ from mingce.record.dump import LOSS, Dump
 Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
+Column = TypeVar("Column", Floats, Bools)
 PLACES = 5
 
 
@@ -51,6 +53,11 @@ class Evidence:
     def mask(self) -> Bools:
         """m [B, T]: the policy chose this token."""
         return self.dump.mask
+
+    @cached_property
+    def loss_mask(self) -> Bools:
+        """ℓ [B, T]: the token enters the losses; m where the dump does not say."""
+        return self.dump.columns["loss_mask"].astype(bool) if "loss_mask" in self.dump.columns else self.mask
 
     @cached_property
     def attended(self) -> Bools:
@@ -91,7 +98,7 @@ class Evidence:
             return False
         seen = column[self.mask & np.isfinite(column) & (column != 0)]
         varied = np.unique(seen[:256])
-        return len(varied) >= 32 and not np.any(np.ascontiguousarray(seen).view(np.uint32) & 0xFFFF)
+        return len(varied) >= 32 and fits_16_bits(seen)
 
     @cached_property
     def stop_ids(self) -> set[int]:
@@ -125,12 +132,46 @@ def either(value: float | None, otherwise: float) -> float:
     return otherwise if value is None else float(value)
 
 
+def finite(column: Floats) -> Floats:
+    """The column with 0 where it is not finite."""
+    return np.nan_to_num(column, nan=0.0, posinf=0.0, neginf=0.0)
+
+
+def shift(column: Column, by: int) -> Column:
+    """[B, T] slot t holds what stands in slot t + by, 0 where that is beyond the row."""
+    moved = np.zeros_like(column)
+    if by > 0:
+        moved[:, :-by] = column[:, by:]
+    else:
+        moved[:, -by:] = column[:, :by]
+    return moved
+
+
+def all_finite(*columns: Floats) -> bool:
+    return all(bool(np.isfinite(column).all()) for column in columns)
+
+
+def fits_16_bits(column: NDArray[Any]) -> bool:
+    """Whether bfloat16 holds every number of a float32 column."""
+    return column.dtype == np.float32 and not np.any(np.ascontiguousarray(column).view(np.uint32) & 0xFFFF)
+
+
+def part_numbers(names: Iterable[Any]) -> Ints:
+    """[B] the number of the part that each row belongs to, by the parts' names."""
+    return np.unique([str(name) for name in names], return_inverse=True)[1].astype(np.int64)
+
+
 def last_slot(mask: Bools) -> Ints:
     """[B] the last slot that is set, −1 in a row without one."""
     width = mask.shape[1]
     if width == 0:
         return np.full(len(mask), -1)
     return np.where(mask.any(axis=1), width - 1 - mask[:, ::-1].argmax(axis=1), -1)
+
+
+def share_of_rows(wrong: Bools, judged: Bools) -> float:
+    """The part of the rows with a judged slot in which one is wrong."""
+    return float(rows_with(wrong).sum() / max(int(rows_with(judged).sum()), 1))
 
 
 def rows_with(flags: Bools) -> Bools:

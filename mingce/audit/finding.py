@@ -49,6 +49,12 @@ class Fault:
         FAULTS[self.code] = self
 
 
+def phrase(name: str, key: str, /, **values: object) -> dict[str, str]:
+    """A sentence as the values that a fault's texts call {name_zh} and {name}."""
+    zh, en = texts.sentence_pair(key, **values)
+    return {f"{name}_zh": zh, name: en}
+
+
 @dataclass(frozen=True)
 class Place:
     """A token (a row if token is None, the batch if both are) with the number expected and the one found."""

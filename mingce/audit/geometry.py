@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Ints
-from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 
 SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
 
@@ -159,7 +159,7 @@ def _scored(e: Evidence, rows: Ints, slots: Ints) -> bool:
 
 def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bools) -> Iterator[Finding]:
     """Rows at the limit that end with a stop token nobody drew, by finish_reason or log-probs in the far tail."""
-    why = ("finish_reason 却是 length", "yet finish_reason says length")
+    why = phrase("why", "audit.yet_length")
     hit = at_limit & told
     if not hit.any() and at_limit.sum() >= 2 and "old_log_probs" in e.dump.columns:
         drawn = e["old_log_probs"][rows, e.last[rows]]
@@ -170,10 +170,9 @@ def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bool
             if unlikely.sum() >= 0.5 * at_limit.sum():
                 hit = at_limit
                 low, usual = float(np.median(drawn[hit])), float(np.median(others))
-                why = (f"那里的对数概率中位数是 {low:.2f}，其他行的 EOS 是 {usual:.2f}",
-                       f"at a median log-prob of {low:.2f} where other rows' EOS has {usual:.2f}")  # fmt: skip
+                why = phrase("why", "audit.unlikely_eos", low=low, usual=usual)
     if hit.any():
-        values = {"count": int(hit.sum()), "why_zh": why[0], "why": why[1]}
+        values = {"count": int(hit.sum()), **why}
         places = tuple(Place(int(row), int(e.last[row]), float("nan"), float("nan")) for row in rows[hit][:5])
         yield Finding(EOS_FORCED, "token_ids", values, places, float(hit.mean()))
 
@@ -302,6 +301,10 @@ def prompts(e: Evidence) -> Iterator[Finding]:
         yield Finding(DOUBLE_BOS, "prompt_ids", {"share": share}, places, share)
 
 
+_SCORED = {
+    "other": "audit.scored_other", "part": "audit.scored_part", "more": "audit.scored_more",
+    "different": "audit.scored_different",
+}  # fmt: skip
 _SPECIAL = re.compile(r"<\|[^|<>]*\|>|</?s>|<pad>|<eos>|<bos>|\s+")
 
 
@@ -324,15 +327,9 @@ def scored_text(e: Evidence) -> Iterator[Finding]:
                 wrong["more"].append(row)
         else:
             wrong["different"].append(row)
-    words = {
-        "other": ("用了另一行的回答", "were given another row's response"),
-        "part": ("只读到回答的一部分", "were given only a part of it"),
-        "more": ("还读到了回答以外的文本", "were given text beyond it"),
-        "different": ("读到的是别的文本", "were given some other text"),
-    }
     kind = max(wrong, key=lambda one: len(wrong[one]))
     if rows := wrong[kind]:
-        values = {"count": len(rows), "what_zh": words[kind][0], "what": words[kind][1]}
+        values = {"count": len(rows), **phrase("what", _SCORED[kind])}
         places = tuple(Place(row, None, float(len(responses[row])), float(len(scored[row]))) for row in rows[:5])
         severity: Severity | None = "suspicious" if kind in ("more", "part") else None
         yield Finding(OTHER_TEXT, "reward_text", values, places, len(rows) / len(scored), severity)

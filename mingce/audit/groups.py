@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 
 import numpy as np
 
 from mingce.audit.credit import constant_rows
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers
 from mingce.audit.finding import Check, Fault, Finding, Place
+from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS, Estimator
 
@@ -29,14 +29,8 @@ SINGLETON = Fault.of(
 HOW = Fault.of("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
 UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
 
+Words = tuple[str, str]
 FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
-
-
-@dataclass(frozen=True)
-class Guess:
-    formula: str
-    grouping: str
-    outcome: str
 
 
 def _compare(x: Floats, part: Ints, formula: str) -> Floats:
@@ -63,48 +57,46 @@ def _groups(e: Evidence) -> Ints | None:
         names = [str(name) for name in e.row("group" if e.has("group") else "uid")]
     else:
         return None
-    return np.unique(names, return_inverse=True)[1].astype(np.int64)
+    return part_numbers(names)
 
 
-def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[str, str, Ints]]:
+def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[Words, Ints]]:
+    """Ways in which trainers have formed groups by mistake."""
     rows = len(true)
     sizes = np.bincount(true)
     usual = int(np.median(sizes[sizes > 0]))
-    yield "one row each", "单独一行", np.arange(rows)
-    yield "the whole batch", "整批", np.zeros(rows, np.int64)
+    yield sentence_pair("audit.by_row"), np.arange(rows)
+    yield sentence_pair("audit.by_batch"), np.zeros(rows, np.int64)
     for size in {usual, int(sizes.max()), int(e.settings.group_size or usual)}:
         if 1 < size < rows:
-            yield f"windows of {size} rows", f"连续 {size} 行", np.arange(rows) // size
+            yield sentence_pair("audit.by_windows", size=size), np.arange(rows) // size
             if rows % size == 0:
-                yield f"a stride of {rows // size}", f"步长 {rows // size}", np.arange(rows) % (rows // size)
-    ranks = [("rank", np.unique([str(x) for x in e.row("rank")], return_inverse=True)[1])] if e.has("rank") else []
-    blocks = [(f"{parts} equal blocks", np.arange(rows) * parts // rows) for parts in (2, 4, 8) if rows > 2 * parts]
-    for name, part in ranks + blocks:
-        within = np.unique(true * rows + part, return_inverse=True)[1]
-        yield (
-            f"the prompt within each of {name}",
-            f"各{'进程' if name == 'rank' else '块'}之内的提示",
-            within.astype(np.int64),
-        )
-    for name, zh in (("uid", "uid"), ("group", "记录的 group"), ("rank", "rank"), ("micro_batch", "微批")):
+                yield sentence_pair("audit.by_stride", stride=rows // size), np.arange(rows) % (rows // size)
+    within = [(sentence_pair("audit.by_prompt_in_rank"), part_numbers(e.row("rank")))] if e.has("rank") else []
+    within += [
+        (sentence_pair("audit.by_prompt_in_blocks", parts=parts), np.arange(rows) * parts // rows)
+        for parts in (2, 4, 8)
+        if rows > 2 * parts
+    ]
+    for words, part in within:
+        yield words, np.unique(true * rows + part, return_inverse=True)[1].astype(np.int64)
+    for name, key in _BY.items():
         if e.has(name):
-            yield (
-                f"the dumped {name}",
-                zh,
-                np.unique([str(x) for x in e.row(name)], return_inverse=True)[1].astype(np.int64),
-            )
+            yield sentence_pair(key), part_numbers(e.row(name))
+
+
+_BY = {"uid": "audit.by_uid", "group": "audit.by_group", "rank": "audit.by_rank", "micro_batch": "audit.by_micro_batch"}
 
 
 def _outcomes(e: Evidence) -> Iterator[tuple[str, Floats]]:
     for name in ("rewards", "scores"):
         if e.has(name):
-            column = np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0)
-            yield f"Σ m·{name}", np.where(e.mask, column, 0.0).sum(axis=1)
+            yield f"Σ m·{name}", np.where(e.mask, finite(e[name]), 0.0).sum(axis=1)
     if e.has("outcome"):
         yield "outcome", np.nan_to_num(np.array([float(x) for x in e.row("outcome")]))
     for name in ("rewards", "scores"):
         if e.has(name):
-            yield f"Σ {name}", np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0).sum(axis=1)
+            yield f"Σ {name}", finite(e[name]).sum(axis=1)
 
 
 def groups(e: Evidence) -> Iterator[Finding]:
@@ -188,13 +180,13 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
         return
     expected = clean[best]
     for x in outcomes.values():
-        for by, zh, part in _groupings_of(e, used, true):
+        for number, ((zh, en), part) in enumerate(_groupings_of(e, used, true)):
             for formula in FORMULAS:
-                if formula == "x" and by != "one row each":
+                if formula == "x" and number:  # only with each row by itself
                     continue
                 if left(_compare(x, part, formula)) <= tolerance:
                     yield Finding(
-                        MISFORMED, e.dump.name_of(LOSS), {"by": by, "by_zh": zh},
+                        MISFORMED, e.dump.name_of(LOSS), {"by": en, "by_zh": zh},
                         _row_places(used, expected, found, tolerance),
                         float((np.abs(expected - found) > tolerance).mean()),
                     )  # fmt: skip
@@ -220,11 +212,11 @@ def _equals(x: Floats, part: Ints) -> Bools:
     return np.asarray((high - low <= 1e-5 * (1 + np.abs(high)))[part])
 
 
-def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[str, str, Ints]]:
+def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[Words, Ints]]:
     whole = np.zeros(len(e.mask), np.int64)
     whole[used] = true
-    for by, zh, part in _groupings(e, whole):
-        yield by, zh, np.unique(part[used], return_inverse=True)[1]
+    for words, part in _groupings(e, whole):
+        yield words, np.unique(part[used], return_inverse=True)[1]
 
 
 def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:

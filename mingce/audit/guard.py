@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from mingce.base.errors import RunError
-from mingce.base.lang import display_lang, say
+from mingce.base.lang import display_lang
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.ledger import Ledger
 from mingce.record.dump import dump_of_ledger
@@ -30,8 +31,8 @@ class Guard:
     def look(self, step: int, ledger: Ledger, beta: float) -> tuple[list[str], dict[str, float]]:
         """Audits one step's ledger and writes down what it finds; returns the bugs' titles and the counts to log."""
         from mingce.audit.audit import audit
+        from mingce.audit.formats import finding_json
         from mingce.audit.wording import title
-        from mingce.audit.written import finding_json
 
         report = audit(dump_of_ledger(ledger, self.config, step=step, beta=beta, stop_ids=self.stop_ids))
         bugs = [title(finding, display_lang()) for finding in report.of("bug")]
@@ -47,14 +48,4 @@ class Guard:
         return bugs, {"audit/bugs": len(bugs), "audit/suspicious": len(report.of("suspicious"))}
 
     def _alarm(self, step: int, bug: str) -> RunError:
-        bug, path = bug.rstrip("。."), self.run.path
-        zh = (
-            f"第 {step} 步的审计发现 bug：{bug}；该步已存档，用 `mingce audit {path} --step {step}` 查看，"
-            f"仍要继续则 `mingce resume {path} audit.stop=false`。"
-        )
-        en = (
-            f"the audit of step {step} found a bug: {bug}; the step is saved, look at it with "
-            f"`mingce audit {path} --step {step}`, or go on in spite of it with "
-            f"`mingce resume {path} audit.stop=false`."
-        )
-        return RunError(say(display_lang(), zh, en))
+        return RunError(sentence("audit.alarm", step=step, bug=bug.rstrip("。."), path=self.run.path))

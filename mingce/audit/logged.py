@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, masks, number, ways
+from mingce.audit.aggregation import Terms, clip_range, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence, Floats
-from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.record.dump import LOSS, RAW
 
 EFFECT = 0.01
@@ -33,11 +33,7 @@ KL_TWICE = Fault.of(
 KL_NEVER = Fault.of(
     "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
 )
-_OVER = {
-    "all": ("填充位置", "all slots, padding too"),
-    "attended": ("工具输出等非策略 token", "all attended tokens, tool output too"),
-    "chosen": ("损失掩码之外的 token", "chosen tokens that the loss leaves out"),
-}
+_OVER = {"all": "audit.over_all", "attended": "audit.over_attended", "chosen": "audit.over_chosen"}
 
 
 def metrics(e: Evidence) -> Iterator[Finding]:
@@ -62,8 +58,8 @@ def metrics(e: Evidence) -> Iterator[Finding]:
             fits = [way for way in wrong if one.fits(way, found)]
             expected, size = one.number(meant[0]), one.size(meant[0])
             if fits and abs(expected - found) > EFFECT * size:
-                zh, en = _OVER[fits[0].denominator]
-                values = {"scalar": scalar, "found": found, "expected": expected, "over_zh": zh, "over": en}
+                over = phrase("over", _OVER[fits[0].denominator])
+                values = {"scalar": scalar, "found": found, "expected": expected, **over}
                 level: Severity = "convention" if e.dump.source == "trl" else "bug"  # TRL's PPO logs approx_kl so
                 yield Finding(OVER_PADS, scalar, values, (Place(None, None, expected, found),), severity=level)
                 break
@@ -113,9 +109,7 @@ def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
 
 def _clipped(e: Evidence) -> Iterator[tuple[Floats, Floats]]:
     """1 where the policy's clip decides, or where the ratio is out of range; 1 as error where rounding decides."""
-    clip = number(e, "clip")
-    low = number(e, "clip_low") if number(e, "clip_low") is not None else clip
-    high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
+    low, high = clip_range(e)
     if low is None or high is None:
         return
     ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e[LOSS]
@@ -172,10 +166,9 @@ def kl_places(e: Evidence) -> Iterator[Finding]:
     elif not in_reward and not in_loss and both_given and not _reference_is_here(e):
         yield Finding(KL_NEVER, "rewards")
     else:
-        reward, loss = ("yes" if in_reward else "no"), ("yes" if in_loss else "no" if explicit else "not stated")
-        zh = {"yes": "是", "no": "否", "not stated": "dump 未说明"}
-        values = {"reward": reward, "loss": loss, "reward_zh": zh[reward], "loss_zh": zh[loss]}
-        yield Finding(KL_PLACE, "rewards", values)
+        loss = "audit.yes" if in_loss else "audit.no" if explicit else "audit.not_stated"
+        reward = phrase("reward", "audit.yes" if in_reward else "audit.no")
+        yield Finding(KL_PLACE, "rewards", reward | phrase("loss", loss))
 
 
 def _reference_is_here(e: Evidence) -> bool:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from functools import reduce
 
 import numpy as np
 
 from mingce.audit import logged
-from mingce.audit.aggregation import SPREADS, Terms, Way, declared_mode, masks, number, ways
+from mingce.audit.aggregation import SPREADS, Terms, Way, Words, clip_range, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.evidence import Bools, Evidence, Floats, either, shift
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
 from mingce.audit.kl import kl_estimates, kl_slopes
+from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
 MAX_LOG_RATIO = 20.0
@@ -40,8 +42,9 @@ KL_LOSS_SIGN = Fault.of(
 )  # fmt: skip
 _FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
 
-Variant = tuple[tuple[str, str], Terms]
-Fit = tuple[tuple[str, str], Way]
+Variant = tuple[Words, Terms]
+Match = tuple[Words, Way]
+"""What was averaged, and how."""
 
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
@@ -58,11 +61,11 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         (told, Terms(matrix, np.abs(matrix) * rounding, seen)) for told, matrix in _policy_terms(e, ratio, advantages)
     ]
     extra = _advantages_as_mask(e, variants[0])
-    known = number(e, "clip") is not None or number(e, "clip_high") is not None
+    known = e.settings.clip is not None or e.settings.clip_high is not None
     yield from _judge(e, "pg_loss", variants, ways(e, seen), known, extra)
 
 
-def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Fit]:
+def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
     """masked_mean(ℓ, Â) = Σ ℓ·Â / Σ Â, where an argument stood in the wrong place.
 
     Σ Â of whitened advantages is nearly 0 and mostly rounding, so the number is only known to lie beyond every mean.
@@ -81,27 +84,21 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Fit]:
             return []
         if not beyond and abs(total) < 100 * loose:
             return []
-    words = ("把 advantages 当成了掩码", "advantages stand in for the mask")
+    words = sentence_pair("audit.advantages_as_mask")
     return [(told, Way("token-mean", words, np.zeros(len(product)), "advantages", "advantages", (27,)))]
 
 
-def _policy_terms(e: Evidence, ratio: Floats, advantages: Floats) -> Iterator[tuple[tuple[str, str], Floats]]:
-    clip = number(e, "clip")
-    low = number(e, "clip_low") if number(e, "clip_low") is not None else clip
-    high = number(e, "clip_high") if number(e, "clip_high") is not None else clip
-    low, high = 0.2 if low is None else low, 0.2 if high is None else high
+def _policy_terms(e: Evidence, ratio: Floats, advantages: Floats) -> Iterator[tuple[Words, Floats]]:
+    low, high = (either(clip, 0.2) for clip in clip_range(e))
     with np.errstate(all="ignore"):
         plain = -advantages * ratio
         clipped = np.maximum(plain, -advantages * np.clip(ratio, 1 - low, 1 + high))
-        yield ("裁剪", "clipped"), clipped
-        c = number(e, "dual_clip") or DUAL_CLIP
-        yield (
-            ("裁剪加 dual clip", "dual-clipped"),
-            np.where(advantages < 0, np.minimum(clipped, -c * advantages), clipped),
-        )
-        if "importance_weights" in e.dump.columns:
-            yield ("裁剪并乘重要性权重", "clipped and weighted"), clipped * e["importance_weights"]
-        yield ("不裁剪", "not clipped"), plain
+        limited = np.minimum(clipped, -(e.settings.dual_clip or DUAL_CLIP) * advantages)
+        yield sentence_pair("audit.clipped"), clipped
+        yield sentence_pair("audit.dual_clipped"), np.where(advantages < 0, limited, clipped)
+        if e.has("importance_weights"):
+            yield sentence_pair("audit.clipped_weighted"), clipped * e["importance_weights"]
+        yield sentence_pair("audit.not_clipped"), plain
 
 
 def value_loss(e: Evidence) -> Iterator[Finding]:
@@ -121,13 +118,13 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
             * np.sqrt(plain)
             * (rounding_of(e, "new_values") * np.abs(new) + rounding_of(e, "returns") * np.abs(target))
         )
-        matrices = {"plain": (("未裁剪的平方误差", "the plain square"), plain)}
+        matrices = {"plain": (sentence_pair("audit.plain_square"), plain)}
         for range_ in (clip,) if clip is not None else (0.2, 0.5):
             limited = (np.clip(new, old - range_, old + range_) - target) ** 2
-            matrices[f"larger {range_}"] = (("较大的平方误差", "the larger square"), np.maximum(plain, limited))
+            matrices[f"larger {range_}"] = (sentence_pair("audit.larger_square"), np.maximum(plain, limited))
             if clip is not None:
-                matrices["clipped"] = (("只用裁剪后的平方误差", "the clipped square alone"), limited)
-                matrices["smaller"] = (("较小的平方误差", "the smaller square"), np.minimum(plain, limited))
+                matrices["clipped"] = (sentence_pair("audit.clipped_square"), limited)
+                matrices["smaller"] = (sentence_pair("audit.smaller_square"), np.minimum(plain, limited))
     right = [name for name in matrices if name.startswith("larger") or (clip is None and name == "plain")]
     variants = {
         name: [(told, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
@@ -166,13 +163,11 @@ def value_mask(e: Evidence) -> Iterator[Finding]:
             yield Finding(VALUE_MASK, "value_mask", both(words), places)
 
 
-def _beside(e: Evidence) -> dict[tuple[str, str], Bools]:
+def _beside(e: Evidence) -> dict[Words, Bools]:
     """The response mask one slot to the left and to the right."""
-    left, right = np.zeros_like(e.mask), np.zeros_like(e.mask)
-    left[:, :-1], right[:, 1:] = e.mask[:, 1:], e.mask[:, :-1]
     return {
-        ("掩码靠左一位，漏掉最后一个 token", "it lies one slot to the left and loses the last token"): left,
-        ("掩码靠右一位，漏掉第一个 token", "it lies one slot to the right and loses the first token"): right,
+        sentence_pair("audit.mask_left"): shift(e.mask, 1),
+        sentence_pair("audit.mask_right"): shift(e.mask, -1),
     }
 
 
@@ -181,8 +176,8 @@ def kl_loss(e: Evidence) -> Iterator[Finding]:
     found, coef = e.dump.scalars["kl_loss"], number(e, "kl_loss_coef")
     seen, policy = masks(e), "new_log_probs" if "new_log_probs" in e.dump.columns else "old_log_probs"
     if coef is not None and coef < 0:
-        way = (f"kl_loss_coef = {coef:g}", f"kl_loss_coef = {coef:g}")
-        yield Finding(KL_LOSS_SIGN, "kl_loss", both(way))
+        words = f"kl_loss_coef = {coef:g}"
+        yield Finding(KL_LOSS_SIGN, "kl_loss", both((words, words)))
         return
     if e.mask.any() and e.has(policy, "ref_log_probs"):
         with np.errstate(all="ignore"):
@@ -222,7 +217,7 @@ def _total_loss(e: Evidence, kl: float, coef: float | None) -> Iterator[Finding]
 
 def _judge(
     e: Evidence, scalar: str, variants: list[Variant], options: list[Way], known: bool,
-    extra: Iterable[Fit] = (),
+    extra: Iterable[Match] = (),
 ) -> Iterator[Finding]:  # fmt: skip
     """Which ways give the logged number, and what follows."""
     found, epochs = e.dump.scalars[scalar], number(e, "ppo_epochs")
@@ -267,7 +262,7 @@ def _judge(
             yield Finding(NO_FIT, scalar, numbers, (place,))
 
 
-def _fitting(variants: Iterable[Variant], options: list[Way], found: float) -> list[Fit]:
+def _fitting(variants: Iterable[Variant], options: list[Way], found: float) -> list[Match]:
     """What gives the logged number, the nearest first."""
     fits = [
         (abs(terms.number(way) - found), told, way)
@@ -278,15 +273,15 @@ def _fitting(variants: Iterable[Variant], options: list[Way], found: float) -> l
     return [(told, way) for _, told, way in sorted(fits, key=lambda fit: round(fit[0], 9))]
 
 
-def both(told: tuple[str, str]) -> dict[str, str]:
+def both(told: Words) -> dict[str, str]:
     """Words for the texts of a fault in each language."""
     return {"way_zh": told[0], "way_en": told[1]}
 
 
 def _either(found: list[Way]) -> dict[str, str]:
     """The different ways, each once, the first three."""
-    unique = list(dict.fromkeys(way.told for way in found))[:3]
-    return both(("；或 ".join(zh for zh, _ in unique), "; or ".join(en for _, en in unique)))
+    unique = list(dict.fromkeys(way.words for way in found))[:3]
+    return both(reduce(lambda one, other: sentence_pair("audit.either_way", one=one, other=other), unique))
 
 
 CHECKS: tuple[Check, ...] = (

@@ -14,7 +14,7 @@ import numpy as np
 from mingce.audit import geometry, precision, updates
 from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
 from mingce.audit.evidence import Bools, Evidence, Floats
-from mingce.audit.finding import Check, Fault, Finding, Place, Severity
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.identities import SURE, Gap, explained, gap, surprise
 from mingce.audit.updates import blame, comparable, only, padding
 
@@ -127,10 +127,10 @@ def _out_of_line(e: Evidence, lie: Alignment, use: Bools) -> Finding:
         return Finding(UNRELATED, column, values, places, share)
     if lie.kind == "rows":
         pairs = ", ".join(f"{to}←{start}" for to, _, start in lie.moves[:4])
-        values |= {"what_zh": f"行与行互换（{pairs}…）", "what": f"rows stand in for one another ({pairs}…)"}
+        values |= phrase("what", "audit.rows_exchanged", pairs=pairs)
         return Finding(REORDERED, column, values, places, share, classes=(37, 40))
     pieces = ", ".join(f"[{at}:{end + 1}]←{start}" for at, end, start in lie.moves[:4])
-    values |= {"what_zh": f"行内的块换了位置（{pieces}…）", "what": f"blocks of the row changed places ({pieces}…)"}
+    values |= phrase("what", "audit.blocks_moved", pieces=pieces)
     return Finding(REORDERED, column, values, places, share)
 
 
@@ -155,8 +155,7 @@ def _temperature(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
     off = surprise(only(e, "old_log_probs", use), only(e, "entropy", use), use)
     if abs(off.z) <= SURE:
         return None
-    values["surprise_zh"] = f"，E[−log π_old] − E[H] = {off.mean:+.3f}（z = {off.z:.1f}）"
-    values["surprise"] = f", and E[−log π_old] − E[H] = {off.mean:+.3f} (z = {off.z:.1f})"
+    values |= phrase("surprise", "audit.surprise", mean=off.mean, z=off.z)
     return Finding(TEMPERATURE, "old_log_probs", values, _farthest(e, use))
 
 
@@ -230,24 +229,13 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         blame(e, "old_log_probs")
         yield Finding(UNRELATED, "old_log_probs", values, severity="suspicious")
         return
-    classes: tuple[int, ...]
-    if off.mean > 0:
-        sides, classes = (
-            ("抽样时的分布更平（温度高于打分）", "they came from a flatter one (a higher temperature)"),
-            (2,),
-        )
-        if not e.has("rollout_log_probs"):  # nothing to hold the log-probs against: they may belong to other tokens
-            sides, classes = (
-                (sides[0] + "，或 log-prob 错开了一位", sides[1] + ", or the log-probs are shifted by one"),
-                (2, 18),
-            )
-    else:
-        sides = (
-            "抽样时的分布更尖（温度低于打分，或截断采样）",
-            "they came from a sharper one (a lower temperature, or truncation)",
-        )
-        classes = _sharper(e)
-    values |= {"side_zh": sides[0], "side": sides[1]}
+    if off.mean <= 0:
+        side, classes = "audit.sharper", _sharper(e)
+    elif e.has("rollout_log_probs"):
+        side, classes = "audit.flatter", (2,)
+    else:  # nothing to hold the log-probs against: they may belong to other tokens
+        side, classes = "audit.flatter_or_shifted", (2, 18)
+    values |= phrase("side", side)
     yield Finding(OFF_POLICY, "old_log_probs", values, classes=classes)
 
 

@@ -8,7 +8,7 @@ import numpy as np
 
 from mingce.audit import geometry
 from mingce.audit.evidence import Bools, Evidence
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.record.dump import LOSS, RAW
 
 LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
@@ -80,13 +80,8 @@ def _not_finite(e: Evidence, name: str, bad: Bools) -> Finding:
         negative = bool((e[name][bad] == -np.inf).all()) and name in LOG_PROBS
         return Finding(NOT_FINITE, name, {"column": name, "count": count}, places, share, classes=(14,) * negative)
     tokens = int(e.mask.sum())
-    if tokens <= 1:
-        why = ("整批只有一个被选的 token", "the whole batch has one chosen token")
-    elif _alone(e, bad):
-        why = ("受影响的行都是组里唯一的样本", "the rows hit are the only samples of their group")
-    else:
-        why = ("白化或分组的方差没有定义", "the variance of the whitening or of the group is undefined")
-    return Finding(DEGENERATE, e.dump.name_of(name), {"count": count, "why_zh": why[0], "why": why[1]}, places, share)
+    why = "audit.one_token" if tokens <= 1 else "audit.alone_in_group" if _alone(e, bad) else "audit.no_variance"
+    return Finding(DEGENERATE, e.dump.name_of(name), {"count": count, **phrase("why", why)}, places, share)
 
 
 def _alone(e: Evidence, bad: Bools) -> bool:

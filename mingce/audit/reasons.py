@@ -7,12 +7,15 @@ from typing import NamedTuple
 
 import numpy as np
 
-from mingce.audit.diff import MASKS, Side, Words, compared
-from mingce.audit.evidence import Bools, Floats, Ints
+from mingce.audit.diff import MASKS, Side, compared
+from mingce.audit.evidence import Bools, Floats, Ints, all_finite, last_slot, part_numbers
 from mingce.audit.kl import kl_estimates
+from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS, RAW
 
+Words = tuple[str, str]
 Reason = tuple[str, Words]
+"""Its code, and the sentence in both languages."""
 UNKNOWN: Reason = ("", ("", ""))
 NEARLY = 0.99  # of the tokens must fit
 LEAST = 8  # tokens to say anything
@@ -37,6 +40,11 @@ def reason(one: Side, two: Side, name: str) -> Reason:
     return UNKNOWN
 
 
+def because(key: str, /, **values: object) -> Reason:
+    """The reason whose code is its sentence's name."""
+    return key.partition(".")[2].replace("_", "-"), sentence_pair(key, **values)
+
+
 # ── relations ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -46,11 +54,13 @@ class Line(NamedTuple):
     slope: float
     intercept: float
 
+    def at(self, a: Floats) -> Floats:
+        return self.slope * a + self.intercept
 
-def _close(a: Floats, b: Floats, where: Bools, rounding: float) -> bool:
-    """Whether nearly all numbers agree, up to what storing them may have done."""
-    a, b = a[where], b[where]
-    if len(a) < LEAST or not np.isfinite(a).all() or not np.isfinite(b).all():
+
+def _close(a: Floats, b: Floats, rounding: float) -> bool:
+    """Whether nearly all of these numbers agree, up to what storing them may have done."""
+    if len(a) < LEAST or not all_finite(a, b):
         return False
     scale = float(np.abs(np.concatenate([a, b])).max())
     return bool(scale > 0 and (np.abs(a - b) <= max(4 * rounding, 1e-4) * scale).mean() >= NEARLY)
@@ -60,8 +70,10 @@ def _rounding(one: Side, two: Side, *names: str) -> float:
     return max(side.rounding(name) for side in (one, two) for name in names if side.e.dump.holds(name))
 
 
-def _line(a: Floats, b: Floats) -> Line | None:
-    """Least squares; None where `a` does not vary."""
+def _line(a: Floats, b: Floats, least: int = LEAST) -> Line | None:
+    """Least squares; None where `a` does not vary or too little is there."""
+    if len(a) < least or not all_finite(a, b):
+        return None
     spread = a - a.mean()
     if not (spread @ spread) > 0:
         return None
@@ -69,23 +81,22 @@ def _line(a: Floats, b: Floats) -> Line | None:
     return Line(slope, float(b.mean() - slope * a.mean()))
 
 
+def _both(one: Side, two: Side, name: str) -> tuple[Floats, Floats]:
+    """Both columns on the tokens that both dumps call chosen."""
+    where = one.mask & two.mask
+    return one.column(name)[where], two.column(name)[where]
+
+
 def _permuted(one: Side, two: Side, name: str) -> Iterator[Reason]:
     """The same rows, but in another order than the tokens they belong to."""
     a, b = one.column(name), two.column(name)
     rows = ~np.isclose(a, b, rtol=1e-4, atol=1e-6).all(axis=1)
-    if rows.sum() < 2 or not (np.isfinite(a).all() and np.isfinite(b).all()):
+    if rows.sum() < 2 or not all_finite(a, b):
         return
     weights = np.cos(np.arange(a.shape[1]))  # a key that tells rows apart by more than their sum
     order_a, order_b = np.argsort(a[rows] @ weights, kind="stable"), np.argsort(b[rows] @ weights, kind="stable")
     if np.isclose(a[rows][order_a], b[rows][order_b], rtol=1e-4, atol=1e-6).all():
-        count = int(rows.sum())
-        yield (
-            "rows-permuted",
-            (
-                f"同样的数，但 {count} 行放错了行（行的次序没有还原）",
-                f"the same numbers, but {count} rows of them stand in other rows: an order was not undone",
-            ),
-        )
+        yield because("audit.rows_permuted", count=int(rows.sum()))
 
 
 def _shifted(one: Side, two: Side, name: str) -> Iterator[Reason]:
@@ -94,134 +105,77 @@ def _shifted(one: Side, two: Side, name: str) -> Iterator[Reason]:
     for by in (1, -1, 2, -2):
         moved, there = np.roll(b, -by, axis=1), np.roll(where, -by, axis=1)
         there[:, -by if by > 0 else 0 : None if by > 0 else -by] = False
-        if _close(a, moved, where & there, rounding) and float(np.ptp(a[where])) > 0:
-            yield (
-                "shift",
-                (
-                    f"B 错位：A 的第 t 格等于 B 的第 t{by:+d} 格",
-                    f"they are shifted: slot t of A is slot t{by:+d} of B",
-                ),
-            )
+        both = where & there
+        if _close(a[both], moved[both], rounding) and float(np.ptp(a[where])) > 0:
+            yield because("audit.shift", by=by)
 
 
 def _affine(one: Side, two: Side, name: str) -> Iterator[Reason]:
     where = compared(one, two, name)
     a, b = one.column(name)[where], two.column(name)[where]
-    line = _line(a, b) if len(a) >= LEAST and np.isfinite(a).all() and np.isfinite(b).all() else None
-    if line is None or not _close(
-        line.slope * a + line.intercept, b, np.ones_like(a, dtype=bool), _rounding(one, two, name)
-    ):
+    line = _line(a, b)
+    if line is None or not _close(line.at(a), b, _rounding(one, two, name)):
         return
-    scale = float(np.abs(b).max())
-    if abs(line.intercept) < 1e-4 * scale:
+    if abs(line.intercept) < 1e-4 * float(np.abs(b).max()):
         if abs(line.slope + 1) < 1e-3:
-            yield "sign", ("符号相反：B = −A", "the sign is flipped: B = −A")
+            yield because("audit.sign")
         elif abs(line.slope) > 1e-6:
-            yield "scale", (f"相差一个倍数：B = {line.slope:.5g}·A", f"a factor: B = {line.slope:.5g}·A")
+            yield because("audit.scale", slope=line.slope)
     elif abs(line.slope - 1) < 1e-3:
-        yield "offset", (f"相差一个常数：B = A {line.intercept:+.5g}", f"a constant: B = A {line.intercept:+.5g}")
+        yield because("audit.offset", intercept=line.intercept)
     elif abs(line.slope) > 1e-6:
-        text = f"B = {line.slope:.5g}·A {line.intercept:+.5g}"
-        yield "affine", (f"线性关系：{text}", f"a line: {text}")
+        yield because("audit.affine", **line._asdict())
 
 
 def _temperature(one: Side, two: Side, name: str) -> Iterator[Reason]:
     if not name.endswith("log_probs"):
         return
-    where = one.mask & two.mask
-    a, b = one.column(name)[where], two.column(name)[where]
-    line = _line(a, b) if len(a) >= 64 and np.isfinite(a).all() and np.isfinite(b).all() else None
+    a, b = _both(one, two, name)
+    line = _line(a, b, 64)
     if line and np.corrcoef(a, b)[0, 1] > 0.95 and abs(line.slope - 1) > 0.05:
-        yield (
-            "temperature",
-            (
-                f"B 对 A 的斜率为 {line.slope:.3g}：温度或采样参数不同",
-                f"B goes with A at a slope of {line.slope:.3g}: another temperature or other sampling settings",
-            ),
-        )
+        yield because("audit.temperature", slope=line.slope)
 
 
 def _noise(one: Side, two: Side, name: str) -> Iterator[Reason]:
-    where = one.mask & two.mask
-    a, b = one.column(name)[where], two.column(name)[where]
-    if len(a) < 32 or not np.isfinite(a).all() or not np.isfinite(b).all() or not a.std() or not b.std():
+    a, b = _both(one, two, name)
+    if len(a) < 32 or not all_finite(a, b) or not a.std() or not b.std():
         return
     gap = b - a
     level = float(np.abs(gap).mean())
     if np.corrcoef(a, b)[0, 1] > 0.99 and level < 0.1 * a.std() and abs(gap.mean()) < 0.3 * level:
-        yield (
-            "noise",
-            (
-                f"平均 {level:.2g} 的对称噪声：内核、批形状或精度不同",
-                f"noise of {level:.2g} on average with no bias: other kernels, batch shapes or precision",
-            ),
-        )
+        yield because("audit.noise", level=level)
 
 
 # ── tokens and masks ───────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def _other_tokens(one: Side, two: Side, name: str) -> Iterator[Reason]:
-    a, b = one.column(name), two.column(name)
-    differ = (a != b) & one.attended & two.attended
-    rows = int(differ.any(axis=1).sum())
-    yield (
-        "other-tokens",
-        (
-            f"{rows} 行的 token 本身不同：不是同一批采样，或重新分词了",
-            f"the tokens of {rows} rows are others: not the same rollouts, or tokenised again",
-        ),
-    )
+    differ = (one.column(name) != two.column(name)) & one.attended & two.attended
+    yield because("audit.other_tokens", rows=int(differ.any(axis=1).sum()))
 
 
 def _mask(one: Side, two: Side, name: str) -> Iterator[Reason]:
     a, b = one.column(name).astype(bool), two.column(name).astype(bool)
-    for more, less, big, small in ((a, b, "A", "B"), (b, a, "B", "A")):
+    for more, less, big, small, side in ((a, b, "A", "B", one), (b, a, "B", "A", two)):
         extra = more & ~less
         if not extra.any() or (less & ~more).any():
             continue
-        last = _last(less)
-        inside = np.arange(a.shape[1]) < last[:, None]
-        if not (extra & ~inside).any():
-            yield (
-                "mask-holes",
-                (
-                    f"{big} 把中间的工具/观测 token 算作策略所选，{small} 没有",
-                    f"{big} counts tool or observation tokens inside the response as chosen, {small} does not",
-                ),
-            )
+        last = last_slot(less)
+        if not (extra & (np.arange(a.shape[1]) >= last[:, None])).any():
+            yield because("audit.mask_holes", big=big, small=small)
         elif (extra.sum(axis=1) <= 1).all() and (extra[np.arange(len(a)), np.minimum(last + 1, a.shape[1] - 1)]).any():
-            side = one if big == "A" else two
-            ends = _ends_with_eos(side, extra)
-            zh, en = ("EOS", "the EOS") if ends else ("最后一个 token", "the last token")
-            yield (
-                "mask-eos",
-                (
-                    f"{small} 的掩码漏掉了{zh}，{big} 有（常见于 pad_id == eos_id）",
-                    f"{small} masks {en}, {big} keeps it (often because pad_id equals eos_id)",
-                ),
-            )
+            key = "audit.mask_eos" if _ends_with_eos(side, extra) else "audit.mask_last"
+            yield "mask-eos", sentence_pair(key, big=big, small=small)
         else:
-            yield (
-                "mask-longer",
-                (
-                    f"{big} 的掩码比 {small} 多出尾部的 {int(extra.sum())} 个位置（填充被算进去）",
-                    f"{big} keeps {int(extra.sum())} more slots at the ends than {small}: padding is counted",
-                ),
-            )
+            yield because("audit.mask_longer", big=big, small=small, count=int(extra.sum()))
     for by in (1, -1):
         if np.array_equal(a, np.roll(b, by, axis=1)):
-            yield "shift", (f"掩码错开 {by:+d} 格", f"the mask is shifted by {by:+d}")
-
-
-def _last(mask: Bools) -> Floats:
-    width = mask.shape[1]
-    return np.where(mask.any(axis=1), width - 1 - mask[:, ::-1].argmax(axis=1), -1)
+            yield "shift", sentence_pair("audit.mask_shift", by=by)
 
 
 def _ends_with_eos(side: Side, extra: Bools) -> bool:
     eos = side.e.settings.eos_id
-    if eos is None or "token_ids" not in side.e.dump.columns:
+    if eos is None or not side.e.dump.holds("token_ids"):
         return False
     return bool((side.column("token_ids")[extra] == eos).mean() > 0.5)
 
@@ -230,10 +184,8 @@ def _ends_with_eos(side: Side, extra: Bools) -> bool:
 
 
 def _score_index(one: Side, two: Side, name: str) -> Iterator[Reason]:
-    """One number a row, at another slot."""
-    a, b = one.column("scores" if "scores" in one.e.dump.columns else name), two.column(
-        "scores" if "scores" in two.e.dump.columns else name
-    )  # fmt: skip
+    """One number per row, at another slot."""
+    a, b = (side.column("scores" if side.e.dump.holds("scores") else name) for side in (one, two))
     single = ((a != 0).sum(axis=1) == 1) & ((b != 0).sum(axis=1) == 1)
     if single.sum() < 2 or not np.allclose(a[single].sum(axis=1), b[single].sum(axis=1), rtol=2.0**-7, atol=1e-6):
         return
@@ -241,36 +193,23 @@ def _score_index(one: Side, two: Side, name: str) -> Iterator[Reason]:
     if not offset.any():
         return
     if len(np.unique(offset)) == 1:
-        yield (
-            "score-offset",
-            (
-                f"得分的位置差 {offset[0]:+d} 格（B 相对 A）",
-                f"the score sits {offset[0]:+d} slots from where A has it",
-            ),
-        )
+        yield because("audit.score_offset", offset=int(offset[0]))
     else:
-        where = [_place_of(side, column, single) for side, column in ((one, a), (two, b))]
-        yield (
-            "score-place",
-            (
-                f"得分放在不同位置：A 在{where[0][0]}，B 在{where[1][0]}",
-                f"the score sits elsewhere: A on {where[0][1]}, B on {where[1][1]}",
-            ),
-        )
+        yield because("audit.score_place", a=_place_of(one, a, single), b=_place_of(two, b, single))
 
 
 def _place_of(side: Side, scores: Floats, rows: Bools) -> Words:
     at, width = (scores[rows] != 0).argmax(axis=1), scores.shape[1]
-    chosen, attended = _last(side.mask)[rows], _last(side.attended)[rows]
-    for where, words in (
-        (chosen, ("最后一个被选 token", "the last chosen token")),
-        (attended, ("最后一个有效 token", "the last attended token")),
-        (chosen + 1, ("最后 token 的下一格", "the slot after the last token")),
-        (np.full_like(at, side.e.mask.shape[1] - 1), ("最后一列", "the last column")),
+    chosen, attended = last_slot(side.mask)[rows], last_slot(side.attended)[rows]
+    for where, key in (
+        (chosen, "audit.on_last_chosen"),
+        (attended, "audit.on_last_attended"),
+        (chosen + 1, "audit.on_slot_after"),
+        (np.full_like(at, side.e.mask.shape[1] - 1), "audit.on_last_column"),
     ):
         if (at == np.minimum(where, width - 1)).mean() > NEARLY:
-            return words
-    return ("不固定的位置", "no fixed slot")
+            return sentence_pair(key)
+    return sentence_pair("audit.on_no_fixed_slot")
 
 
 class Penalty(NamedTuple):
@@ -279,28 +218,25 @@ class Penalty(NamedTuple):
     beta: float
     estimator: str
 
-
-def _estimates(side: Side) -> dict[str, Floats] | None:
-    if not side.e.has("old_log_probs", "ref_log_probs"):
-        return None
-    x = side.column("old_log_probs") - side.column("ref_log_probs")
-    return kl_estimates(x)
+    def __str__(self) -> str:
+        return "0" if not self.beta else f"{self.beta:.4g}·{self.estimator}"
 
 
 def _penalty(side: Side, column: str) -> Penalty | None:
     """The estimator and price that explain s − r (or the kl column, at price 1)."""
-    estimates, where = _estimates(side), side.mask
-    if estimates is None or where.sum() < LEAST:
+    where = side.mask
+    if not side.e.has("old_log_probs", "ref_log_probs") or where.sum() < LEAST:
         return None
+    estimates = kl_estimates(side.column("old_log_probs") - side.column("ref_log_probs"))
     taken = (side.column("scores") - side.column("rewards") if column == "rewards" else side.column("kl"))[where]
-    if not np.isfinite(taken).all():
+    if not all_finite(taken):
         return None
     if not taken.any():
         return Penalty(0.0, "—")
     best: tuple[float, Penalty] | None = None
     for name, estimate in estimates.items():
         z = estimate[where]
-        if np.isfinite(z).all() and z @ z > 0:
+        if all_finite(z) and z @ z > 0:
             beta = float(z @ taken / (z @ z))
             left = float(np.linalg.norm(taken - beta * z) / np.linalg.norm(taken))
             if best is None or left < best[0]:
@@ -312,7 +248,7 @@ def _penalty(side: Side, column: str) -> Penalty | None:
 def _estimator(one: Side, two: Side, name: str) -> Iterator[Reason]:
     a, b = _penalty(one, "kl"), _penalty(two, "kl")
     if a and b and (a.estimator != b.estimator or abs(a.beta - b.beta) > 0.01):
-        yield "kl-estimator", (f"KL 估计不同：A {_kl(a)}，B {_kl(b)}", f"other KL estimates: A {_kl(a)}, B {_kl(b)}")
+        yield because("audit.kl_estimator", a=a, b=b)
 
 
 def _reward_fit(one: Side, two: Side, name: str) -> Iterator[Reason]:
@@ -322,22 +258,11 @@ def _reward_fit(one: Side, two: Side, name: str) -> Iterator[Reason]:
     if a is None or b is None:
         return
     if a.estimator != b.estimator or abs(a.beta - b.beta) > 1e-3 * max(abs(a.beta), abs(b.beta)):
-        zh, en = f"KL 惩罚不同：A 扣 {_kl(a)}，B 扣 {_kl(b)}", f"other KL penalties: A takes {_kl(a)}, B takes {_kl(b)}"
-        yield "kl-penalty", (zh, en)
+        yield because("audit.kl_penalty", a=a, b=b)
         return
     behind = ~one.mask & ~two.mask
     if (np.abs(one.column(name) - two.column(name)) > 1e-6)[behind].any():
-        yield (
-            "behind-mask",
-            (
-                "只在掩码之外不同：其中一方把 KL 也扣在了填充位置上",
-                "they differ behind the mask only: one takes the KL on padding too",
-            ),
-        )
-
-
-def _kl(penalty: Penalty) -> str:
-    return "0" if not penalty.beta else f"{penalty.beta:.4g}·{penalty.estimator}"
+        yield because("audit.behind_mask")
 
 
 # ── credit ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -350,10 +275,13 @@ class Discounts(NamedTuple):
     gamma_lam: float
     skips: bool | None
 
+    def __str__(self) -> str:
+        return f"γ = {self.gamma:.4g}, λ = {self.gamma_lam / self.gamma if self.gamma else 0.0:.4g}"
+
 
 def _discounts(side: Side) -> Discounts | None:
     """γ and γλ from the numbers of one dump, by least squares."""
-    if not side.e.has("rewards", "values") or not side.e.has(f"{RAW}|returns"):
+    if not side.e.has("rewards", "values", f"{RAW}|returns"):
         return None
     reward, value, mask = side.column("rewards"), side.column("values"), side.mask
     credit = side.column(RAW) if side.e.has(RAW) else side.column("returns") - value
@@ -364,12 +292,11 @@ def _discounts(side: Side) -> Discounts | None:
     hole = np.diff(order, axis=1) > 1
     left, right = (a - r + v)[:, :-1], np.stack([v[:, 1:], a[:, 1:]], axis=-1)
     plain = there & ~hole
-    if plain.sum() < LEAST or not np.isfinite(left[plain]).all() or not np.isfinite(right[plain]).all():
+    if plain.sum() < LEAST or not all_finite(left[plain], right[plain]):
         return None
     fitted, *_ = np.linalg.lstsq(right[plain], left[plain], rcond=None)
-    scale = float(np.abs(left[plain]).max())
     coarse = max(side.rounding(n) for n in ("values", "rewards")) > 1e-4
-    near = (0.05 if coarse else 1e-3) * max(scale, 1e-9)
+    near = (0.05 if coarse else 1e-3) * max(float(np.abs(left[plain]).max()), 1e-9)
     if (np.abs(right[plain] @ fitted - left[plain]) > near).mean() > 1 - NEARLY:
         return None
     skips = None
@@ -384,101 +311,65 @@ def _credit(one: Side, two: Side, name: str) -> Iterator[Reason]:
         return
     room = 0.03 if _rounding(one, two, "values", "rewards") > 1e-4 else 2e-3
     if abs(a.gamma - b.gamma) > room or abs(a.gamma_lam - b.gamma_lam) > room:
-        yield "discount", (f"折扣不同：A {_rates(a)}，B {_rates(b)}", f"other discounts: A {_rates(a)}, B {_rates(b)}")
+        yield because("audit.discount", a=a, b=b)
     elif a.skips is not None and b.skips is not None and a.skips != b.skips:
-        skips = "A" if a.skips else "B"
-        yield (
-            "recursion",
-            (
-                f"遇到工具 token 时，{skips} 的 GAE 跳过它们，另一方照常递推（信用按间隔衰减）",
-                f"at tool tokens the GAE of {skips} skips them, the other recurses through them and lets credit decay",
-            ),
-        )
+        yield because("audit.recursion", skips="A" if a.skips else "B")
     else:
-        last = _last(one.mask & two.mask)
+        last = last_slot(one.mask & two.mask)
         off = np.abs(one.column(name) - two.column(name)) > 1e-4 * np.abs(one.column(name)).max(initial=0.0)
-        ends = off[np.arange(len(off)), np.maximum(last, 0)]
-        if ends.any():
-            yield (
-                "bootstrap",
-                (
-                    "从最后一个 token 起就不同：末端的自举（截断处 V 或填充处 V）不一样",
-                    "they part at the last token already: another value behind the end (a cut row, or V on padding)",
-                ),
-            )
-
-
-def _rates(found: Discounts) -> str:
-    lam = found.gamma_lam / found.gamma if found.gamma else 0.0
-    return f"γ = {found.gamma:.4g}, λ = {lam:.4g}"
+        if off[np.arange(len(off)), np.maximum(last, 0)].any():
+            yield because("audit.bootstrap")
 
 
 def _whitened(one: Side, two: Side, name: str) -> Iterator[Reason]:
     """A line between the two: the same credit, whitened otherwise."""
     where = one.mask & two.mask
-    a, b, count = one.column(name), two.column(name), int(where.sum())
-    if count < LEAST or not np.isfinite(a[where]).all() or not np.isfinite(b[where]).all():
+    a, b = one.column(name), two.column(name)
+    x, y = a[where], b[where]
+    if len(x) < LEAST or not all_finite(x, y):
         return
-    rounding, line = _rounding(one, two, name), _line(a[where], b[where])
-    if line and _close(line.slope * a + line.intercept, b, where, rounding) and abs(line.slope) > 1e-6:
-        text = f"B = {line.slope:.6g}·A {line.intercept:+.4g}"
-        zh, en = _whitening(a[where], b[where], line, count)
-        yield "whitening", (f"{zh}（{text}）", f"{en} ({text})")
+    rounding, line = _rounding(one, two, name), _line(x, y)
+    if line and _close(line.at(x), y, rounding) and abs(line.slope) > 1e-6:
+        yield because("audit.whitening", what=_whitening(x, y, line), **line._asdict())
         return
-    for key, words in (
-        ("rank", ("rank", "rank")),
-        ("micro_batch", ("micro-batch", "micro-batch")),
-        ("group", ("组", "group")),
-    ):
+    parts = {"rank": "audit.part_rank", "micro_batch": "audit.part_micro_batch", "group": "audit.part_group"}
+    for key, words in parts.items():
         side = next((s for s in (one, two) if key in s.e.dump.rows), None)
         if side is None:
             continue
-        names = [str(side.e.dump.rows[key][row]) for row in side.rows]
-        groups = np.unique(names, return_inverse=True)[1].astype(np.int64)
+        groups = part_numbers([side.e.dump.rows[key][row] for row in side.rows])
         if len(np.unique(groups)) > 1 and _lines_by(a, b, where, groups, rounding):
-            yield (
-                "whitening-scope",
-                (
-                    f"同一个 {words[0]} 内是线性关系，整体不是：一方按 {words[0]} 白化",
-                    f"a line within each {words[1]} but not over all: one of them whitens each {words[1]} by itself",
-                ),
-            )
+            yield "whitening-scope", sentence_pair("audit.whitening_part", part=sentence_pair(words))
             return
     if _lines_by(a, b, where, np.arange(len(a), dtype=np.int64), rounding):
-        yield (
-            "whitening-scope",
-            ("每一行内是线性关系：一方逐行白化", "a line within each row: one of them whitens row by row"),
-        )
+        yield "whitening-scope", sentence_pair("audit.whitening_row")
 
 
-def _whitening(a: Floats, b: Floats, line: Line, count: int) -> Words:
+def _whitening(a: Floats, b: Floats, line: Line) -> Words:
     """What of the whitening differs, from mean and spread of both."""
     flat_a, flat_b = abs(a.std() - 1) < 0.02, abs(b.std() - 1) < 0.02
     if line.slope < 0:
-        return ("优势的符号相反", "the sign of the advantages is flipped")
+        return sentence_pair("audit.whitening_sign")
     if flat_a != flat_b:
         white, raw = ("A", "B") if flat_a else ("B", "A")
-        return (f"{white} 白化了优势，{raw} 没有", f"{white} whitens the advantages, {raw} does not")
+        return sentence_pair("audit.whitening_one", white=white, raw=raw)
     if flat_a and abs(line.slope - 1) < 1e-4 and abs(line.intercept) > 1e-4:
-        keeps = "A" if abs(a.mean()) > abs(b.mean()) else "B"
-        return (f"{keeps} 白化后又加回了均值", f"{keeps} adds the mean back after whitening")
-    if flat_a and abs(abs(line.slope**2 - 1) - 1 / count) < 0.2 / count:
-        return ("方差的分母不同：一方除以 N−1，一方除以 N", "one divides the variance by N − 1, the other by N")
-    if flat_a:
-        return ("白化所用的 token 集合不同（掩码或范围）", "they whiten over other tokens: another mask or scope")
-    return ("相差一个线性变换", "they differ by a line")
+        return sentence_pair("audit.whitening_mean", keeps="A" if abs(a.mean()) > abs(b.mean()) else "B")
+    if flat_a and abs(abs(line.slope**2 - 1) - 1 / len(a)) < 0.2 / len(a):
+        return sentence_pair("audit.whitening_bessel")
+    return sentence_pair("audit.whitening_tokens" if flat_a else "audit.whitening_line")
 
 
 def _lines_by(a: Floats, b: Floats, where: Bools, groups: Ints, rounding: float) -> bool:
     """Whether b is a line of a within every group of rows that has enough tokens."""
     tried = 0
     for group in np.unique(groups):
-        rows = np.flatnonzero(groups == group)
+        rows = groups == group
         x, y = a[rows][where[rows]], b[rows][where[rows]]
         if len(x) < LEAST:
             continue
         line = _line(x, y)
-        if line is None or not _close(line.slope * x + line.intercept, y, np.ones_like(x, dtype=bool), rounding):
+        if line is None or not _close(line.at(x), y, rounding):
             return False
         tried += 1
     return tried >= 2

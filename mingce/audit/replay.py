@@ -7,14 +7,15 @@ The model must be the one of the dump's own step. A dump of a step after an upda
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 
+from mingce.audit.alignment import shifted
 from mingce.audit.evidence import Bools, Evidence, Floats
-from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.audit.finding import Fault, Finding, Place, Severity, phrase
 from mingce.audit.rescoring import Rescored, Rescorer, ValueScorer
 from mingce.base.errors import ColumnError
 from mingce.record.dump import Dump
@@ -130,15 +131,11 @@ def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Ver
     room = FINE + (2.0**-8 * float(np.abs(found[mask]).mean()) if e.grid(column) else 0.0)
     values = {"column": column, "gap": gap, "tokens": int(mask.sum())}
 
-    def verdict(fault: Fault, expected: Floats = right, severity: Severity | None = None, **more: object) -> Verdict:
-        off = np.abs(found - expected)
-        worst = np.argwhere(mask & (off > room))[:3]
-        places = tuple(
-            Place(int(chosen.rows[row]), int(token), float(expected[row, token]), float(found[row, token]))
-            for row, token in worst
-        )
-        share = float((mask & (off > room)).any(axis=1).sum() / max(mask.any(axis=1).sum(), 1))
-        return Verdict(Finding(fault, column, values | more, places, share, severity), gap)
+    def verdict(fault: Fault, more: Mapping[str, object] | None = None, severity: Severity | None = None) -> Verdict:
+        off = mask & (np.abs(found - right) > room)
+        share = float(off.any(axis=1).sum() / max(mask.any(axis=1).sum(), 1))
+        places = _places(chosen, off, right, found)
+        return Verdict(Finding(fault, column, {**values, **(more or {})}, places, share, severity), gap)
 
     if gap <= room:
         return verdict(AGREES)
@@ -151,34 +148,27 @@ def _judged(e: Evidence, chosen: Rescored, scorer: Rescorer, column: str) -> Ver
 
     noise = scorer.noise()
     for shift in (-1, 1, -2, 2):
-        moved, both = _shifted(chosen.few(right), few_mask, shift)
+        moved, both = shifted(chosen.few(right), few_mask, shift)
         if int(both.sum()) >= LEAST_TOKENS and explains(moved, both):
-            zh, en = f"第 t 格是第 t{shift:+d} 个 token 的 log-prob", f"slot t holds the log-prob of token t{shift:+d}"
-            return verdict(SHIFT, way_zh=zh, way=en)
+            return verdict(SHIFT, phrase("way", "audit.slot_holds", shift=shift))
     if wanted != 1 and explains(scorer.at(1.0)):
-        return verdict(
-            TEMPERATURE, severity="convention" if column == "ref_log_probs" else None, found=1.0, wanted=wanted
-        )
-    ways: tuple[tuple[Fault, Callable[[], Floats | None], str, str], ...] = (
-        (LEFT_PAD, scorer.without_mask, "打分时没有 attention_mask，填充被看见了", "pads were attended to"),
-        (LEFT_PAD, scorer.without_positions, "位置从填充处数起", "positions were counted from the padding"),
-        (
-            SHIFT,
-            scorer.unshifted,
-            "取了位置 t 而不是 t−1 的 logits",
-            "token t was gathered from the logits of position t",
-        ),
+        level: Severity | None = "convention" if column == "ref_log_probs" else None
+        return verdict(TEMPERATURE, {"found": 1.0, "wanted": wanted}, level)
+    ways: tuple[tuple[Fault, Callable[[], Floats | None], str], ...] = (
+        (LEFT_PAD, scorer.without_mask, "audit.pads_attended"),
+        (LEFT_PAD, scorer.without_positions, "audit.positions_from_pads"),
+        (SHIFT, scorer.unshifted, "audit.own_position"),
     )
-    for fault, again, zh, en in ways:
+    for fault, again, key in ways:
         other = again()
         if other is not None and explains(other):
-            return verdict(fault, way_zh=zh, way=en)
+            return verdict(fault, phrase("way", key))
     if gap <= 3 * noise:
-        return verdict(PRECISION, noise=noise)
+        return verdict(PRECISION, {"noise": noise})
     for temperature in GRID:
         if explains(scorer.at(temperature)):
             known = e.settings.temperature is not None
-            return verdict(TEMPERATURE if known else KNOWN_TEMPERATURE, found=temperature, wanted=wanted)
+            return verdict(TEMPERATURE if known else KNOWN_TEMPERATURE, {"found": temperature, "wanted": wanted})
     return verdict(DIFFERS)
 
 
@@ -221,27 +211,22 @@ def _values(e: Evidence, chosen: Rescored, right: Floats) -> Iterator[Finding]:
         yield Finding(AGREES, "values", values)
         return
     off = mask & (np.abs(found - right) > room)
-    places = tuple(
-        Place(int(chosen.rows[row]), int(t), float(right[row, t]), float(found[row, t]))
-        for row, t in np.argwhere(off)[:3]
-    )
+    places = _places(chosen, off, right, found)
     for shift in (-1, 1):
-        moved, both = _shifted(right, mask, shift)
+        moved, both = shifted(right, mask, shift)
         if int(both.sum()) >= LEAST_TOKENS and _gap(found, moved, both) < min(BETTER * gap, 20 * room):
             yield Finding(VALUES_SHIFT, "values", values | {"slot": f"t{shift:+d}"}, places)
             return
     yield Finding(VALUES_DIFFER, "values", values, places)
 
 
+def _places(chosen: Rescored, off: Bools, expected: Floats, found: Floats) -> tuple[Place, ...]:
+    """The first tokens where `off`, in the dump's rows."""
+    return tuple(
+        Place(int(chosen.rows[row]), int(t), float(expected[row, t]), float(found[row, t]))
+        for row, t in np.argwhere(off)[:3]
+    )
+
+
 def _gap(found: Floats, again: Floats, mask: Bools) -> float:
     return float(np.abs(found - again)[mask].mean()) if mask.any() else np.inf
-
-
-def _shifted(column: Floats, mask: Bools, by: int) -> tuple[Floats, Bools]:
-    """Column and mask with slot t holding what was in slot t + by; slots that come from nowhere are not in the mask."""
-    moved, there = np.zeros_like(column), np.zeros_like(mask)
-    if by > 0:
-        moved[:, :-by], there[:, :-by] = column[:, by:], mask[:, by:]
-    else:
-        moved[:, -by:], there[:, -by:] = column[:, :by], mask[:, :by]
-    return moved, there & mask

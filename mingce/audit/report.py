@@ -16,10 +16,11 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.audit.finding import Finding, Report
+from mingce.audit.formats import SCHEMA, as_json, as_markdown, finding_json, finding_markdown
 from mingce.audit.terminal import STYLES, print_verdict, show_finding, show_report, worst
 from mingce.audit.wording import bug_line, counted, doubts, printable, verdict
-from mingce.audit.written import SCHEMA, as_json, as_markdown, finding_json, finding_markdown
-from mingce.base.lang import say
+from mingce.base.lang import LANGS
+from mingce.base.texts import sentence
 from mingce.watch.text import MUTED, padded
 
 __all__ = ["Audited", "as_json", "as_markdown", "audited_json", "audited_markdown", "show"]
@@ -60,22 +61,20 @@ class Audited:
         if self.bugs:
             line = bug_line(self.bugs, lang)
             if hit:
-                first = name_of(hit[0], lang)
-                zh = f"；{steps} 份数据中 {len(hit)} 份有 bug，最早是{first}"
-                line += say(lang, zh, f"; bugs in {len(hit)} of {steps} dumps, first in {first}")
+                line += sentence("audit.bugs_in", lang, hit=len(hit), steps=steps, first=name_of(hit[0], lang))
             return line
-        tokens, checks = sum(report.tokens for report in self.reports), max(len(r.ran) for r in self.reports)
-        zh = f"干净：{steps} 份数据，{tokens:,} 个 token，各 {checks} 项检查，没有发现 bug"
-        en = f"clean: {steps} dumps, {counted(tokens, 'token')}, {counted(checks, 'check')} each, no bug"
+        tokens = counted("audit.tokens", sum(report.tokens for report in self.reports), lang)
+        checks = counted("audit.checks", max(len(report.ran) for report in self.reports), lang)
         suspicious = sum(len(r.of("suspicious")) for r in self.reports)
         suspicious += sum(finding.level == "suspicious" for finding in self.across)
-        return say(lang, zh, en) + doubts(suspicious, lang)
+        line = sentence("audit.all_clean", lang, steps=steps, tokens=tokens, checks=checks)
+        return line + doubts(suspicious, lang)
 
 
 def name_of(report: Report, lang: str) -> str:
     """`step 12`, or the file's name where the step is unknown."""
     if report.step is not None:
-        return say(lang, f"第 {report.step} 步", f"step {report.step}")
+        return sentence("audit.step", lang, step=report.step)
     return printable(report.path.rpartition("/")[2])
 
 
@@ -88,9 +87,9 @@ def show(console: Console, audited: Audited, lang: str) -> None:
     for number, finding in enumerate(audited.across, 1):
         show_finding(console, finding, None, lang, number)
     if len(audited.reports) > 1:
-        name = name_of(audited.worst, lang)
         console.print()
-        console.print(Text(say(lang, f"问题最多的一份：{name}", f"the worst: {name}"), style="bold"))
+        heading = sentence("audit.worst", lang, name=name_of(audited.worst, lang))
+        console.print(Text(heading, style="bold"))
     show_report(console, audited.worst, lang)
 
 
@@ -107,7 +106,7 @@ def _show_steps(console: Console, audited: Audited, lang: str) -> None:
         console.print(line, overflow="ellipsis", no_wrap=True)
     left = len(reports) - len(shown[:STEP_LINES])
     if left:
-        console.print(Text(say(lang, f"  还有 {left} 份", f"  and {left} more"), style=MUTED))
+        console.print(Text("  " + sentence("audit.more", lang, count=left), style=MUTED))
 
 
 def audited_json(audited: Audited) -> dict[str, Any]:
@@ -115,7 +114,7 @@ def audited_json(audited: Audited) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "exit_code": audited.exit_code,
-        "verdict": {lang: audited.verdict(lang) for lang in ("zh", "en")},
+        "verdict": {lang: audited.verdict(lang) for lang in LANGS},
         "reports": [as_json(report) for report in audited.reports],
         "across_steps": [finding_json(finding, {}) for finding in audited.across],
     }
@@ -131,6 +130,5 @@ def audited_markdown(audited: Audited, lang: str) -> str:
     for finding in audited.across:
         lines += finding_markdown(finding, {}, lang)
     worst_report = as_markdown(audited.worst, lang).split("\n", 2)[2]  # its verdict stands in the list
-    name = name_of(audited.worst, lang)
-    heading = say(lang, f"## 问题最多的一份：{name}", f"## The worst: {name}")
+    heading = sentence("audit.md_worst", lang, name=name_of(audited.worst, lang))
     return "\n".join([*lines, heading, "", worst_report])

@@ -10,8 +10,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, rows_with
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, rows_with
+from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.geometry import chosen_pads
 from mingce.audit.kl import kl_estimates
 from mingce.specs.kl import kl_name
@@ -69,22 +69,22 @@ def composition(e: Evidence) -> Iterator[Finding]:
         yield Finding(REWARDS_WHITENED, "rewards")
         return
     penalties = _penalties(e)
-    finite = np.isfinite(e["rewards"])
+    there = np.isfinite(e["rewards"])
     for penalty in penalties.values():
-        finite &= np.isfinite(penalty)
+        there &= np.isfinite(penalty)
     if e.has("scores"):
-        finite &= np.isfinite(e["scores"])
-        taken = np.where(finite, e["scores"] - e["rewards"], 0.0)
-        judged = e.mask & finite
+        there &= np.isfinite(e["scores"])
+        taken = np.where(there, e["scores"] - e["rewards"], 0.0)
+        judged = e.mask & there
     else:  # the score is somewhere near the end of the row: the tokens before it hold the penalty alone
-        taken = np.where(finite, -e["rewards"], 0.0)
-        judged = e.mask & finite & (np.arange(e.mask.shape[1]) < e.last[:, None])
-    size = np.abs(np.where(finite, e["rewards"], 0.0)).max(initial=0.0)
+        taken = np.where(there, -e["rewards"], 0.0)
+        judged = e.mask & there & (np.arange(e.mask.shape[1]) < e.last[:, None])
+    size = np.abs(np.where(there, e["rewards"], 0.0)).max(initial=0.0)
     grain = max(size, 1e-12) * (1e-2 if e.coarse else 2e-6)
     y = taken[judged]
     explained, beta, name = np.zeros_like(taken), 0.0, ""
     if len(y) and np.abs(y).max() > grain * (0.1 if e.coarse else 1.0):
-        fits = {one: _fit(y, np.where(finite, k, 0.0)[judged]) for one, k in penalties.items()}
+        fits = {one: _fit(y, np.where(there, k, 0.0)[judged]) for one, k in penalties.items()}
         name = min(fits, key=lambda one: fits[one][1])
         wanted = kl_name(e.settings.kl_estimator)
         enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
@@ -96,10 +96,10 @@ def composition(e: Evidence) -> Iterator[Finding]:
         if residual > enough:
             yield Finding(REWARD_UNEXPLAINED, "rewards", {"found": name, "residual": residual})
             return
-        explained = beta * np.where(finite, penalties[name], 0.0)
+        explained = beta * np.where(there, penalties[name], 0.0)
         yield from _judge_penalty(e, name, wanted, beta, judged, taken)
     if e.has("scores"):
-        yield from _behind_the_mask(e, taken, explained, finite, grain)
+        yield from _behind_the_mask(e, taken, explained, there, grain)
     e.infer("beta", abs(beta))
 
 
@@ -142,13 +142,13 @@ def _behind_the_mask(e: Evidence, taken: Floats, explained: Floats, finite: Bool
 def _scores(e: Evidence) -> Floats:
     """The scores, or what is left of the rewards when the penalty is added back; 0 where not finite."""
     if e.has("scores"):
-        return np.nan_to_num(e["scores"], nan=0.0, posinf=0.0, neginf=0.0)
-    rewards = np.nan_to_num(e["rewards"], nan=0.0, posinf=0.0, neginf=0.0)
+        return finite(e["scores"])
+    rewards = finite(e["rewards"])
     if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.beta:
         return rewards
     penalties = _penalties(e)
     known = kl_name(e.settings.kl_estimator)
-    k = np.nan_to_num(penalties.get(known, next(iter(penalties.values()))), nan=0.0, posinf=0.0, neginf=0.0)
+    k = finite(penalties.get(known, next(iter(penalties.values()))))
     left = rewards + e.settings.beta * np.where(e.mask, k, 0.0)
     noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)
     return np.where(np.abs(left) > noise, left, 0.0)
@@ -172,7 +172,7 @@ def placement(e: Evidence) -> Iterator[Finding]:
     if len(rows) == 0 or (count[~empty] > 1).mean() > 0.1:  # dense scores have no one place
         stray = there & ~e.mask & ~empty[:, None]
         if stray.any():
-            where = {"where": "amid dense scores", "where_zh": "在稠密得分之中"}
+            where = phrase("where", "audit.amid_dense_scores")
             places = e.places(stray, np.zeros_like(scores), scores)
             yield Finding(SCORE_MASKED, "scores", where, places, float(stray.any(axis=1).mean()))
         return
@@ -196,17 +196,17 @@ def _misplaced(e: Evidence, scores: Floats, rows: Ints, slot: Ints, offset: Ints
         return Finding(SCORE_AFTER_LAST, "scores", {}, (), share)
     on_token = e.attended[rows, slot] & ~e.mask[rows, slot]
     if (on_token[off]).all():
-        where = {"where": "the last attended one", "where_zh": "最后一个 attention mask 为 1 的位置"}
+        where = phrase("where", "audit.at_last_attended")
         unknown = "attention_mask" not in e.dump.columns
         return Finding(SCORE_MASKED, "scores", where, places, share, classes=(9, 10) if unknown else None)
     if (slot[off] == width - 1).all():
-        where = {"where": "in the last column of the padded row", "where_zh": "整行（含填充）的最后一列"}
+        where = phrase("where", "audit.at_last_column")
     elif len(set(offset[off].tolist())) == 1:
         by = int(offset[off][0])
-        where = {"where": f"{abs(by)} slot{'s' if abs(by) > 1 else ''} {'after' if by > 0 else 'before'} it",
-                 "where_zh": f"它{'后' if by > 0 else '前'}面第 {abs(by)} 个槽位"}  # fmt: skip
+        one, more = ("audit.slot_after", "audit.slots_after") if by > 0 else ("audit.slot_before", "audit.slots_before")
+        where = phrase("where", one if abs(by) == 1 else more, by=abs(by))
     else:
-        where = {"where": "at offsets that differ from row to row", "where_zh": "各行不同的偏移处"}
+        where = phrase("where", "audit.at_other_offsets")
     masked = ~e.mask[rows[off], slot[off]]
     behind = masked.any() and "attention_mask" not in e.dump.columns
     return Finding(SCORE_INDEX, "scores", where, places, share, classes=(9, 10) if behind else None)

@@ -13,6 +13,7 @@ import numpy as np
 
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.base.texts import sentence_pair
 from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
@@ -63,8 +64,8 @@ class Step:
     sampled: float | None  # version of the weights that sampled
     settings: DumpSettings
     scalars: dict[str, float]
-    kls: dict[tuple[str, str], float]  # numbers that a controller may be given, by their names; _MASKED are right
-    counts: dict[tuple[str, str], float]
+    kls: dict[str, float]  # numbers that a controller may receive, by their names in the texts; _MASKED are right
+    counts: dict[str, float]
     coarse: bool
     prompts: Counter[Any] | None
     first_tokens: dict[tuple[Any, ...], float]  # log-prob of a first token, by prompt and token
@@ -83,7 +84,7 @@ class Step:
                 dump.settings,
                 dict(dump.scalars),
                 _kls(e),
-                {_ROLLOUTS: float(len(e.mask)), ("步数", "steps"): 1.0, ("token 数", "tokens"): float(e.mask.sum())},
+                {_ROLLOUTS: float(len(e.mask)), "audit.count_steps": 1.0, "audit.count_tokens": float(e.mask.sum())},
                 any(e.grid(name) for name in logs),
                 _prompts(dump),
                 _first_tokens(e),
@@ -222,33 +223,25 @@ def _first_tokens(e: Evidence) -> dict[tuple[Any, ...], float]:
 # ── 43: the adaptive coefficient ───────────────────────────────────────────────────────────────────────────────────
 
 
-_ROLLOUTS = ("回答数", "rollouts")
-_MASKED = (
-    ("逐行平均的 KL", "the KL averaged by rows"),
-    ("按 token 平均的 KL", "the KL averaged over tokens"),
-    ("按行求和的 KL", "the KL summed over a row"),
-)
-Words = tuple[str, str]
+_ROLLOUTS = "audit.count_rollouts"
+_MASKED = ("audit.kl_by_rows", "audit.kl_by_tokens", "audit.kl_row_sums")
 
 
-def _kls(e: Evidence) -> dict[Words, float]:
-    """The numbers a controller may be given as the KL of a step: three that are right, and wrong ones."""
+def _kls(e: Evidence) -> dict[str, float]:
+    """The numbers a controller may receive as the KL of a step: three that are right, and wrong ones."""
     if not (e.has("kl") or e.has("old_log_probs", "ref_log_probs")) or not e.mask.any():
         return {}
     x = e["kl"] if e.has("kl") else e["old_log_probs"] - e["ref_log_probs"]
-    rows, kept, counts = len(e.mask), np.where(e.mask, x, 0.0).sum(axis=1), e.mask.sum(axis=1)
-    return dict(
-        zip(
-            _MASKED,
-            (float((kept[counts > 0] / counts[counts > 0]).mean()), kept.sum() / counts.sum(), kept.sum() / rows),
-            strict=True,
-        )
-    ) | {
-        ("含填充位置平均的 KL", "the KL averaged over padding too"): float(x.mean()),
-        ("含填充位置求和的 KL", "the KL summed over padding too"): float(x.sum() / rows),
-        ("掩码后除以全部位置的 KL", "the masked KL over all slots"): float(kept.sum() / x.size),
-        ("整批求和的 KL", "the KL summed over the whole batch"): float(kept.sum()),
-        ("符号相反的 KL", "the KL with its sign flipped"): float(-kept.sum() / counts.sum()),
+    rows, sums, counts = len(e.mask), np.where(e.mask, x, 0.0).sum(axis=1), e.mask.sum(axis=1)
+    return {
+        "audit.kl_by_rows": float((sums[counts > 0] / counts[counts > 0]).mean()),
+        "audit.kl_by_tokens": sums.sum() / counts.sum(),
+        "audit.kl_row_sums": sums.sum() / rows,
+        "audit.kl_mean_with_pads": float(x.mean()),
+        "audit.kl_sum_with_pads": float(x.sum() / rows),
+        "audit.kl_over_all_slots": float(sums.sum() / x.size),
+        "audit.kl_batch_sum": float(sums.sum()),
+        "audit.kl_negative": float(-sums.sum() / counts.sum()),
     }
 
 
@@ -264,7 +257,7 @@ def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
     if not np.isfinite(ratios).all() or not np.abs(ratios).max() > 1e-9:
         return  # a fixed coefficient
 
-    def changes(at: int, kl: Words, count: Words) -> Floats:
+    def changes(at: int, kl: str, count: str) -> Floats:
         """β'/β − 1 of each pair, by the KL of its first step or (β logged after its own update) of its second."""
         with np.errstate(all="ignore"):
             errors = [np.clip(p[at].kls[kl] / target - 1, -0.2, 0.2) * p[at].counts[count] / horizon for p in pairs]
@@ -288,9 +281,11 @@ def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
     expected = before * (1 + float(changes(0, _MASKED[0], _ROLLOUTS)[0]))
     place = (Place(None, None, expected, after),)
     if found:
-        zh = "；或 ".join(f"{kl[0]}、n = {count[0]}" for kl, count in found[:2])
-        en = "; or ".join(f"{kl[1]} with n = {count[1]}" for kl, count in found[:2])
-        yield Finding(ADAPTIVE_KL, "kl_coef", {"way_zh": zh, "way": en}, place)
+        ways = [
+            sentence_pair("audit.kl_with_n", kl=sentence_pair(kl), n=sentence_pair(count)) for kl, count in found[:2]
+        ]
+        way = ways[0] if len(ways) == 1 else sentence_pair("audit.either_way", one=ways[0], other=ways[1])
+        yield Finding(ADAPTIVE_KL, "kl_coef", {"way_zh": way[0], "way": way[1]}, place)
     elif np.isfinite(expected):
         values = {"before": before, "after": after, "expected": expected}
         yield Finding(ADAPTIVE_KL_UNKNOWN, "kl_coef", values, place)

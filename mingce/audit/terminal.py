@@ -26,7 +26,7 @@ from mingce.audit.wording import (
     share_words,
     title,
 )
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.watch.text import MUTED
 
 STYLES: dict[Severity, str] = {"bug": "bold red", "suspicious": "bold yellow", "convention": "cyan", "note": MUTED}
@@ -68,27 +68,23 @@ def show_report(console: Console, report: Report, lang: str) -> None:
         if finding.level in ("bug", "suspicious"):
             number += 1
             show_finding(console, finding, report.labels, lang, number)
-    _recognised(console, report.of("convention"), say(lang, "识别出的约定", "conventions recognised"), lang)
-    _recognised(console, report.of("note"), say(lang, "备注", "notes"), lang)
+    _recognised(console, report.of("convention"), sentence("audit.conventions", lang), lang)
+    _recognised(console, report.of("note"), sentence("audit.notes", lang), lang)
     _lacking(console, report, lang)
 
 
 def _facts(console: Console, report: Report, lang: str) -> None:
-    path, source = printable(report.path), report.source
-    step = "" if report.step is None else say(lang, f"第 {report.step} 步", f"step {report.step}")
-    size = say(
-        lang,
-        f"{report.rows:,} 行 {report.tokens:,} 个 token",
-        f"{counted(report.rows, 'row')}, {counted(report.tokens, 'token')}",
-    )
-    ran, skipped = len(report.ran), len(report.skipped)
-    checks = say(lang, f"做了 {ran} 项检查", counted(ran, "check"))
-    if skipped:
-        checks += say(lang, f"，{skipped} 项缺列未做", f" run, {skipped} lack a column")
-    lines = [(" · ".join(part for part in (path, source, step, size, checks) if part), MUTED)]
+    step = "" if report.step is None else sentence("audit.step", lang, step=report.step)
+    counts = counted("audit.table_rows", report.rows, lang), counted("audit.tokens", report.tokens, lang)
+    size = sentence("audit.size", lang, rows=counts[0], tokens=counts[1])
+    checks = sentence("audit.ran", lang, checks=counted("audit.checks", len(report.ran), lang))
+    if report.skipped:
+        checks += sentence("audit.skipped", lang, count=len(report.skipped))
+    about = (printable(report.path), report.source, step, size, checks)
+    lines = [(" · ".join(part for part in about if part), MUTED)]
     settings = settings_words(report, lang)
     if settings:
-        lines.append((say(lang, f"设置：{settings}", f"settings: {settings}"), MUTED))
+        lines.append((sentence("audit.settings", lang, settings=settings), MUTED))
     lines += [(f"! {printable(pick(remark, lang))}", "yellow") for remark in report.remarks]
     for line, style in lines:
         console.print(Text(wrapped(line, console.width), style=style), soft_wrap=True)
@@ -103,40 +99,27 @@ def show_finding(
     """
     fault, style = finding.fault, STYLES[finding.level]
     console.print()
-    severity = pick(SEVERITY_WORDS[finding.level], lang)
+    severity = sentence(SEVERITY_WORDS[finding.level], lang)
     head = wrapped(f"{severity}  {title(finding, lang)}", console.width - INDENT).replace("\n", "\n" + " " * INDENT)
     line = Text.assemble((f"{number}".ljust(INDENT), MUTED), (head, "bold"))
     line.stylize(style, INDENT, INDENT + len(severity))
     console.print(line, soft_wrap=True)
     hits = [finding.column] if labels is None else [finding.column, share_words(finding, lang)]
-    _lines(
-        console,
-        [
-            (say(lang, "公式", "formula"), fault.formula, "cyan"),
-            (say(lang, "类别", "class"), class_words(finding, lang), ""),
-            (say(lang, "涉及", "hits"), " · ".join(hits), ""),
-        ],
-    )
+    _labelled(console, "audit.formula", fault.formula, "cyan", lang)
+    _labelled(console, "audit.class", class_words(finding, lang), "", lang)
+    _labelled(console, "audit.hits", " · ".join(hits), "", lang)
     if finding.places:
         console.print(Padding(_places(finding, labels or {}, lang), (0, 0, 0, INDENT + LABEL_CELLS), expand=False))
-    _lines(
-        console,
-        [
-            (say(lang, "原因", "cause"), filled(fault.cause, finding, lang), ""),
-            (say(lang, "改法", "change"), filled(fault.change, finding, lang), "green"),
-        ],
-    )
-    _lines(console, [(say(lang, "参见", "see"), fault.link, "underline")])  # no spaces: stays whole and clickable
+    _labelled(console, "audit.cause", filled(fault.cause, finding, lang), "", lang)
+    _labelled(console, "audit.change", filled(fault.change, finding, lang), "green", lang)
+    _labelled(console, "audit.see", fault.link, "underline", lang)  # no spaces: stays whole and clickable
 
 
-def _lines(console: Console, lines: list[tuple[str, str, str]]) -> None:
-    """`label  text` in a style, the text wrapped beside its label."""
-    beside = INDENT + LABEL_CELLS
-    for label, text, style in lines:
-        if text:
-            body = wrapped(text, max(console.width - beside, 20)).replace("\n", "\n" + " " * beside)
-            name = " " * INDENT + label + " " * (LABEL_CELLS - cell_len(label))
-            console.print(Text.assemble((name, MUTED), (body, style)), soft_wrap=True)
+def _labelled(console: Console, key: str, text: str, style: str, lang: str) -> None:
+    """`label  text`, the text wrapped beside its label; nothing where there is no text."""
+    if text:
+        label = sentence(key, lang)
+        _item(console, label + " " * (LABEL_CELLS - cell_len(label)), text, style, MUTED)
 
 
 def _places(finding: Finding, labels: dict[tuple[int, int], str], lang: str) -> Table:
@@ -145,13 +128,13 @@ def _places(finding: Finding, labels: dict[tuple[int, int], str], lang: str) -> 
     rows, tokens = (any(getattr(p, name) is not None for p in finding.places) for name in ("row", "token"))
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
     if rows:
-        table.add_column(say(lang, "行", "row"), justify="right", style=MUTED)
+        table.add_column(sentence("audit.row", lang), justify="right", style=MUTED)
     if tokens:
         table.add_column("t", justify="right", style=MUTED)
     if named:
         table.add_column("token", overflow="fold")
-    table.add_column(say(lang, "应为", "expected"), justify="right", style="green", no_wrap=True)
-    table.add_column(say(lang, "实为", "found"), justify="right", style="red", no_wrap=True)
+    table.add_column(sentence("audit.expected", lang), justify="right", style="green", no_wrap=True)
+    table.add_column(sentence("audit.found", lang), justify="right", style="red", no_wrap=True)
     for place in finding.places:
         cells = ["" if place.row is None else str(place.row)] if rows else []
         cells += ["" if place.token is None else str(place.token)] if tokens else []
@@ -171,23 +154,19 @@ def _recognised(console: Console, findings: list[Finding], heading: str, lang: s
         _item(console, finding.column.ljust(names), title(finding, lang))
 
 
-def _item(console: Console, name: str, text: str, style: str = "") -> None:
+def _item(console: Console, name: str, text: str, style: str = "", name_style: str = "cyan") -> None:
     """An indented line that begins with a name, its rest wrapped beside it."""
     beside = INDENT + cell_len(name)
     body = wrapped(text, max(console.width - beside, 20)).replace("\n", "\n" + " " * beside)
-    console.print(Text.assemble(" " * INDENT, (name, "cyan"), (body, style)), soft_wrap=True)
+    console.print(Text.assemble(" " * INDENT, (name, name_style), (body, style)), soft_wrap=True)
 
 
 def _lacking(console: Console, report: Report, lang: str) -> None:
     """The checks that did not run, by what would let them."""
     if not report.skipped:
         return
-    zh, en = (
-        "没能做的检查（补上左边，就能做右边）",
-        "checks not run (add what is on the left and those on the right would)",
-    )
     console.print()
-    console.print(Text(wrapped(say(lang, zh, en), console.width), style="bold"), soft_wrap=True)
+    console.print(Text(wrapped(sentence("audit.not_run", lang), console.width), style="bold"), soft_wrap=True)
     groups = [(columns_words(missing, lang), ", ".join(names)) for missing, names in lacking(report)]
     names = min(max(cell_len(needed) for needed, _ in groups), console.width // 2) + 2
     for needed, would in groups:

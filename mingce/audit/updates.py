@@ -9,7 +9,7 @@ import numpy as np
 from mingce.audit import geometry, precision
 from mingce.audit.alignment import align
 from mingce.audit.evidence import Bools, Evidence, Floats
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
 
 SAME = 1e-4  # log-probs this close are the same number
@@ -105,41 +105,31 @@ def first_ratio(e: Evidence) -> Iterator[Finding]:
     if size.mean() <= QUIET + slack:
         return
     blame(e, "new_log_probs")
-    classes, why = _why(e, use, d)
+    off = use & (np.abs(d) > 0.02)
+    values = {"size": float(size.mean()), "largest": float(size.max())}
+    places = e.places(off, old, new)
     if size.mean() <= 0.02 + slack and np.quantile(size, 0.99) <= 0.2 + 3 * slack:
-        values = {
-            "size": float(size.mean()),
-            "largest": float(size.max()),
-            "why_zh": "像数值噪声",
-            "why": "it looks like noise",
-        }
-        yield Finding(
-            FIRST_RATIO, "new_log_probs", values, e.places(use & (np.abs(d) > 0.02), old, new), severity="note"
-        )
+        yield Finding(FIRST_RATIO, "new_log_probs", values | phrase("why", "audit.like_noise"), places, severity="note")
         return
-    values = {"size": float(size.mean()), "largest": float(size.max()), "why_zh": why[0], "why": why[1]}
-    share = float((use & (np.abs(d) > 0.02)).any(axis=1).sum() / use.any(axis=1).sum())
-    yield Finding(
-        FIRST_RATIO, "new_log_probs", values, e.places(use & (np.abs(d) > 0.02), old, new), share, classes=classes
-    )
+    classes, why = _why(e, use, d)
+    share = float(off.any(axis=1).sum() / use.any(axis=1).sum())
+    yield Finding(FIRST_RATIO, "new_log_probs", values | phrase("why", why), places, share, classes=classes)
 
 
-def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], tuple[str, str]]:
+def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
+    """The classes, and the name of the sentence that says why."""
     old, new = only(e, "old_log_probs", use), only(e, "new_log_probs", use)
     lie = align(new, old, use)
     if lie.kind == "shift":
-        return (17, 18), ("错开了一个 token", "they are one token apart")
+        return (17, 18), "audit.one_token_apart"
     if lie.kind in ("blocks", "rows", "unrelated"):
-        return (17, 40), ("次序不同", "they are in another order")
+        return (17, 40), "audit.another_order"
     if padding(e, np.abs(d), use):
-        return (13, 17), ("差随左填充增长", "the gap grows with the left padding")
-    causes = [old[use], np.exp(old[use])] + ([e["entropy"][use]] if "entropy" in e.dump.columns else [])
+        return (13, 17), "audit.with_left_padding"
+    causes = [old[use], np.exp(old[use])] + ([e["entropy"][use]] if e.has("entropy") else [])
     if use.sum() >= 200 and explained(d[use], *causes) > 0.6:
-        return (2, 17), ("一个温度就能解释", "one temperature explains it")
-    return (17, 41), (
-        "逐 token 随机，像 dropout 或数值不同",
-        "it is random from token to token, like dropout or other numerics",
-    )
+        return (2, 17), "audit.one_temperature"
+    return (17, 41), "audit.like_dropout"
 
 
 def blame(e: Evidence, *names: str) -> None:
@@ -234,8 +224,8 @@ def reference(e: Evidence) -> Iterator[Finding]:
     if lie.kind in ("shift", "blocks"):
         blame(e, "ref_log_probs")
         shift = lie.kind == "shift"
-        what = (f"移 {lie.shift:+d} 个 token", f"a shift by {lie.shift:+d}") if shift else ("换块", "moving blocks")
-        values = {"before": lie.correlation, "after": lie.repaired, "what_zh": what[0], "what": what[1]}
+        what = phrase("what", "audit.a_shift" if shift else "audit.moving_blocks", by=lie.shift)
+        values = {"before": lie.correlation, "after": lie.repaired, **what}
         places = e.places(use & (np.abs(old - ref) > 0.3), old, ref)
         yield Finding(REFERENCE_SHIFTED, "ref_log_probs", values, places, classes=(18,) if shift else (40,))
         return

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.credit import raw_advantages
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints
-from mingce.audit.finding import Check, Fault, Finding
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers
+from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.record.dump import LOSS, RAW
 
 EPSILON = 1e-8
@@ -61,7 +61,7 @@ def _ways(e: Evidence, raw: Floats, loss: Bools) -> Iterator[tuple[Way, Floats]]
     rows = len(raw)
     one = np.zeros(rows, np.int64)
     everything = np.ones_like(loss)
-    whole = [(name, over) for name, over in (("chosen", loss), ("attended", e.attended), ("all", everything))]
+    whole = (("chosen", loss), ("attended", e.attended), ("all", everything))
     yield Way("chosen", "batch", 1, True, "raw"), raw
     for tokens, over in whole:
         for bessel in (True, False):
@@ -83,9 +83,9 @@ def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
     """Ways to cut the batch: by rank, mini- and micro-batch as dumped, by row, then equal blocks as a guess."""
     for name in ("rank", "micro_batch", "minibatch"):
         if e.has(name):
-            part = np.unique([str(x) for x in e.row(name)], return_inverse=True)[1]
+            part = part_numbers(e.row(name))
             if 1 < int(part.max(initial=0)) + 1 < rows:
-                yield name, part.astype(np.int64)
+                yield name, part
     if rows > 1:
         yield "row", np.arange(rows)
     for parts in (2, 3, 4, 6, 8, 16, 32):
@@ -94,14 +94,15 @@ def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
 
 
 SCOPES = {
-    "rank": ("个进程（rank）", "rank"), "micro_batch": ("个微批", "micro-batch"), "minibatch": ("个小批", "mini-batch"),
-    "row": ("行", "row"),
-    "block": ("个连续块（疑为 rank 或微批）", "contiguous block (a rank or micro-batch, it seems)"),
+    "rank": "audit.scope_rank", "micro_batch": "audit.scope_micro_batch", "minibatch": "audit.scope_minibatch",
+    "row": "audit.scope_row", "block": "audit.scope_block",
 }  # fmt: skip
-TOKENS = {
-    "attended": ("所有 attention mask 为 1 的 token", "all attended tokens"),
-    "all": ("整个张量，含填充", "the whole tensor, padding included"),
-}
+TOKENS = {"attended": "audit.over_attention_mask", "all": "audit.over_whole_tensor"}
+HOWS = {
+    ("raw", True): "audit.not_whitened", ("whitened", True): "audit.whitened_bessel",
+    ("whitened", False): "audit.whitened_biased", ("scaled", True): "audit.scaled_bessel",
+    ("scaled", False): "audit.scaled_biased", ("centred", True): "audit.centred", ("centred", False): "audit.centred",
+}  # fmt: skip
 
 
 def whitening(e: Evidence) -> Iterator[Finding]:
@@ -109,7 +110,7 @@ def whitening(e: Evidence) -> Iterator[Finding]:
     if "returns" in e.broken and not e.has(RAW):
         return  # the raw advantages would be returns − values
     raw = raw_advantages(e)
-    loss = e.mask & e.dump.columns["loss_mask"].astype(bool) if e.has("loss_mask") else e.mask
+    loss = e.mask & e.loss_mask
     found = e[LOSS]
     judged = loss & np.isfinite(raw) & np.isfinite(found)
     count = int(judged.sum())
@@ -121,7 +122,7 @@ def whitening(e: Evidence) -> Iterator[Finding]:
     spread = float(np.std(raw[judged])) if count else 0.0
     if count < 4 or spread < 1e-6 * (1 + float(np.abs(raw[judged]).max())) or judged.sum() < loss.sum():
         return
-    raw = np.nan_to_num(raw, nan=0.0, posinf=0.0, neginf=0.0)
+    raw = finite(raw)
     tolerance = (2e-2 if e.coarse else 1e-4) * max(float(np.sqrt(np.mean(np.square(found[judged])))), 1e-12)
     fits: dict[Way, float] = {}
     for way, numbers in _ways(e, raw, loss):
@@ -145,32 +146,19 @@ def _judge(e: Evidence, way: Way, found: Floats, raw: Floats, loss: Bools, judge
     if way.kind == "mean back":
         yield Finding(MEAN_BACK, e.dump.name_of(LOSS), {"mean": float(found[judged].mean())}, places)
     elif way.scope != "batch":
-        zh, en = SCOPES[way.scope]
         if way.scope == "rank" and e.dump.source == "trl":
             yield Finding(PER_RANK, e.dump.name_of(LOSS))
         else:
-            said = {"scope": en, "scope_zh": zh, "parts": way.parts}
+            said = phrase("scope", SCOPES[way.scope]) | {"parts": way.parts}
             classes = (29, 30) if way.tokens != "chosen" else None
             yield Finding(WRONG_SCOPE, e.dump.name_of(LOSS), said, places, classes=classes)
     elif way.tokens != "chosen":
-        zh, en = TOKENS[way.tokens]
-        yield Finding(WRONG_TOKENS, e.dump.name_of(LOSS), {"over": en, "over_zh": zh}, places)
+        yield Finding(WRONG_TOKENS, e.dump.name_of(LOSS), phrase("over", TOKENS[way.tokens]), places)
     else:
-        yield Finding(HOW, e.dump.name_of(LOSS), dict(zip(("how_zh", "how"), _told(way), strict=True)))
+        yield Finding(HOW, e.dump.name_of(LOSS), phrase("how", HOWS[way.kind, way.bessel]))
         behind = ~loss & np.isfinite(found)
         if way.kind == "whitened" and behind.any() and (np.abs(found[behind]) > 1e-6).mean() > 0.5:
             yield Finding(PADS, e.dump.name_of(LOSS), {"pad": float(np.median(found[behind]))})
-
-
-def _told(way: Way) -> tuple[str, str]:
-    bessel = ("无偏方差", "Bessel's variance") if way.bessel else ("有偏方差", "biased variance")
-    return {
-        "raw": ("不做白化", "not at all"),
-        "whitened": (f"整批被选 token 上白化，{bessel[0]}",
-                     f"whitened over the chosen tokens of the whole batch, {bessel[1]}"),
-        "scaled": (f"只除以标准差，{bessel[0]}", f"divided by the standard deviation only, {bessel[1]}"),
-        "centred": ("只减均值", "the mean taken off only"),
-    }[way.kind]  # fmt: skip
 
 
 CHECKS = (Check.of("K7 whitening", (LOSS, f"{RAW}|returns"), whitening),)

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import math
 import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import Finding, Report, Severity
-from mingce.base.lang import say
+from mingce.base.lang import LANGS
+from mingce.base.texts import sentence
 
-SEVERITY_WORDS: dict[Severity, tuple[str, str]] = {
-    "bug": ("BUG", "BUG"),
-    "suspicious": ("可疑", "suspicious"),
-    "convention": ("约定", "convention"),
-    "note": ("备注", "note"),
-}
+SEVERITY_WORDS: dict[Severity, str] = {
+    "bug": "audit.bug", "suspicious": "audit.suspicious", "convention": "audit.convention", "note": "audit.note",
+}  # fmt: skip
+COMMA, SEMICOLON, COLON = {"zh": "，", "en": ", "}, {"zh": "；", "en": "; "}, {"zh": "：", "en": ": "}
 SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
 MOST_DIGITS = 9
 LONGEST_VALUE = 40
@@ -49,7 +47,7 @@ _FILLING = _Filling()
 
 def pick(pair: tuple[str, str], lang: str) -> str:
     """The text of a (中文, English) pair."""
-    return say(lang, *pair)
+    return pair[LANGS.index(lang)]
 
 
 def filled(pair: tuple[str, str], finding: Finding, lang: str) -> str:
@@ -80,26 +78,26 @@ def verdict(report: Report, lang: str) -> str:
     bugs = report.of("bug")
     if bugs:
         return bug_line(bugs, lang)
-    zh = f"干净：{report.tokens:,} 个 token，{len(report.ran)} 项检查，没有发现 bug"
-    en = f"clean: {counted(report.tokens, 'token')}, {counted(len(report.ran), 'check')}, no bug"
-    return say(lang, zh, en) + doubts(len(report.of("suspicious")), lang)
+    tokens, checks = counted("audit.tokens", report.tokens, lang), counted("audit.checks", len(report.ran), lang)
+    return sentence("audit.clean", lang, tokens=tokens, checks=checks) + doubts(len(report.of("suspicious")), lang)
 
 
 def bug_line(bugs: Sequence[Finding], lang: str) -> str:
     """`BUG: the worst (and 2 more)`."""
     more = len(bugs) - 1
-    rest = say(lang, f"（另有 {more} 个）", f" (and {more} more)") if more else ""
-    return say(lang, "BUG：", "BUG: ") + title(bugs[0], lang).rstrip("。.") + rest
+    rest = sentence("audit.more_bugs", lang, count=more) if more else ""
+    return sentence("audit.bug_line", lang, title=title(bugs[0], lang).rstrip("。."), rest=rest)
 
 
 def doubts(count: int, lang: str) -> str:
     """`, but 2 suspicious` or nothing."""
-    return say(lang, f"，但有 {count} 处可疑", f", but {count} suspicious") if count else ""
+    return sentence("audit.doubts", lang, count=count) if count else ""
 
 
-def counted(count: int, noun: str) -> str:
+def counted(key: str, count: int, lang: str) -> str:
     """`1 token`, `2,000 tokens`."""
-    return f"{count:,} {noun}" if count == 1 else f"{count:,} {noun}s"
+    said = sentence(key, lang, count=count)
+    return said.removesuffix("s") if count == 1 else said
 
 
 # ── parts of a finding ───────────────────────────────────────────────────────────────────────────────────────────────
@@ -107,18 +105,17 @@ def counted(count: int, noun: str) -> str:
 
 def class_words(finding: Finding, lang: str) -> str:
     """The finding's class of the catalogue, or the classes between which this batch cannot decide."""
-    named = [say(lang, f"{number} {CLASSES[number].zh}", f"{number} {CLASSES[number].en}") for number in finding.named]
+    named = [f"{number} {getattr(CLASSES[number], lang)}" for number in finding.named]
     if len(named) < 2:
         return "".join(named)
-    zh, en = "；".join(named), "; ".join(named)
-    return say(lang, f"以下之一，这一批数据分不出：{zh}", f"one of these, this batch cannot tell: {en}")
+    return sentence("audit.one_of", lang, names=SEMICOLON[lang].join(named))
 
 
 def share_words(finding: Finding, lang: str) -> str:
     """How many of the rows that could show it do."""
     share = 100 * finding.share
     shown = f"{share:.0f}" if share >= 10 or share == 0 else f"{share:.2g}"
-    return say(lang, f"相关行中的 {shown}%", f"{shown}% of the rows that could show it")
+    return sentence("audit.share", lang, share=shown)
 
 
 def place_numbers(expected: float, found: float) -> tuple[str, str]:
@@ -140,22 +137,17 @@ def settings_words(report: Report, lang: str) -> str:
         shown = setting_value(value)
         if shown is None:
             continue
-        inferred = say(lang, "（推断）", " (inferred)") if name in report.inferred else ""
+        inferred = sentence("audit.inferred", lang) if name in report.inferred else ""
         parts.append(f"{SYMBOLS.get(name, name)} = {shown}{inferred}")
-    return say(lang, "，".join(parts), ", ".join(parts))
+    return COMMA[lang].join(parts)
 
 
 def setting_value(value: Any) -> str | None:
     """A setting as it is shown; None for what fits in no line."""
-    if hasattr(value, "item") and getattr(value, "size", 1) == 1:
-        value = value.item()
     if isinstance(value, float):
-        return f"{value:.6g}" if math.isfinite(value) else str(value)
-    if isinstance(value, bool | int | str):
-        return printable(str(value))[:LONGEST_VALUE]
-    if isinstance(value, list | tuple | set | frozenset) and len(str(value)) <= LONGEST_VALUE:
-        return printable(str(list(value)))
-    return None
+        return f"{value:.6g}"
+    shown = printable(str(value))
+    return None if isinstance(value, list) and len(shown) > LONGEST_VALUE else shown[:LONGEST_VALUE]
 
 
 def lacking(report: Report) -> list[tuple[tuple[str, ...], list[str]]]:
@@ -168,5 +160,5 @@ def lacking(report: Report) -> list[tuple[tuple[str, ...], list[str]]]:
 
 def columns_words(missing: Iterable[str], lang: str) -> str:
     """`entropy and old_log_probs`; `a|b` is `a or b`."""
-    either = [name.replace("|", say(lang, " 或 ", " or ")) for name in missing]
-    return say(lang, " 和 ", " and ").join(either)
+    either, both = sentence("audit.or", lang), sentence("audit.and", lang)
+    return f" {both} ".join(name.replace("|", f" {either} ") for name in missing)

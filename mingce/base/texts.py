@@ -77,5 +77,6 @@ def sentence(key: str, lang: str | None = None, /, **values: object) -> str:
 
 
 def sentence_pair(key: str, /, **values: object) -> tuple[str, str]:
-    """The sentence in Chinese and in English."""
-    return sentence(key, "zh", **values), sentence(key, "en", **values)
+    """The sentence in Chinese and in English; so is a value that is itself such a pair."""
+    zh, en = ({name: one[at] if type(one) is tuple else one for name, one in values.items()} for at in (0, 1))
+    return sentence(key, "zh", **zh), sentence(key, "en", **en)

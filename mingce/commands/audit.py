@@ -19,15 +19,15 @@ from mingce.audit.finding import Check, Finding, Report
 from mingce.audit.report import Audited, audited_json, audited_markdown, show
 from mingce.audit.terminal import print_verdict, worst
 from mingce.base.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
-from mingce.base.lang import say
 from mingce.base.reading import parse_yaml
 from mingce.base.terminal import make_console, write
+from mingce.base.texts import sentence, sentence_pair
 from mingce.commands.findings import one_line
 from mingce.importers.aliases import SETTINGS
 from mingce.record.dump import Dump
 from mingce.record.run import step_name, steps_in
 
-REPLAY = Check("K14 replay", ("用模型重算对数概率", "log-probs scored again by the model"), (), lambda evidence: ())
+REPLAY = Check("K14 replay", sentence_pair("audit.replay"), (), lambda evidence: ())
 PATIENCE = 2.0
 """Seconds after which a terminal shows what is going on."""
 
@@ -49,7 +49,7 @@ def run(
     """Audits every dump at the places, prints or writes what comes of it, and returns the exit code: 0 clean, 1 bug."""
     if ref_model is not None and model is None:
         raise SettingError("--ref-model needs --model too: the reference is compared with the policy.")
-    with waiting(say(lang, "读取", "reading")) as tell:
+    with waiting(sentence("audit.reading", lang)) as tell:
         audited = audit_all(dumps_at(places, mapping, settings or {}, steps), lang, tell, model, ref_model)
     if not any(report.ran for report in audited.reports):
         raise DataError(f"no check can run on {audited.reports[0].path}: it has none of the columns that they need.")
@@ -100,7 +100,7 @@ def audit_all(
 
 
 def _judged(dump: Dump, lang: str, tell: Callable[[str], None], model: Path | None, ref_model: Path | None) -> Report:
-    name = dump.path if dump.step is None else say(lang, f"第 {dump.step} 步", f"step {dump.step}")
+    name = dump.path if dump.step is None else sentence("audit.step", lang, step=dump.step)
     current = [""]
 
     def watch(check: str) -> None:
@@ -115,9 +115,7 @@ def _judged(dump: Dump, lang: str, tell: Callable[[str], None], model: Path | No
         return report
     except MingceError:
         raise
-    except (
-        Exception
-    ) as error:  # a check that falls over is our mistake, but the person's answer is still "could not run"
+    except Exception as error:  # a check that falls over is our mistake, but the answer is still "could not run"
         raise DataError(
             f"the check {current[0]} failed on {dump.path or 'this dump'} ({one_line(error)}); "
             "run it with `mingce --debug audit …` and report what it prints."

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,9 @@ from mingce.audit.diff import Difference, Part, compare
 from mingce.audit.terminal import wrapped
 from mingce.audit.wording import place_numbers, printable
 from mingce.base.errors import DataError
-from mingce.base.lang import say
+from mingce.base.lang import LANGS
 from mingce.base.terminal import write
+from mingce.base.texts import sentence
 from mingce.commands.audit import dumps_at, waiting
 from mingce.record.dump import Dump
 from mingce.watch.text import MUTED
@@ -36,9 +38,9 @@ def run(
     lang: str = "zh",
 ) -> int:
     """Compares two dumps and prints what differs; returns the exit code: 0 the same up to rounding, 1 they part."""
-    with waiting(say(lang, "读取", "reading")) as tell:
+    with waiting(sentence("audit.reading", lang)) as tell:
         one, other = (_only(place, mapping, step) for place in (a, b))
-        tell(say(lang, "比较", "comparing"))
+        tell(sentence("audit.comparing", lang))
         difference = compare(one, other)
     if not difference.rows:
         raise DataError(f"{a} and {b} have no row in common, so they are not of one batch; give two dumps of the same.")
@@ -61,59 +63,48 @@ def _only(place: Path, mapping: Path | None, step: int | None) -> Dump:
 
 def show(console: Console, difference: Difference, lang: str) -> None:
     """The verdict first, then why, how rows were matched, and a line for each column that parts."""
-    parting = [part for part in difference.parts if part.sameness != "same"]
-    verdict, *sentences = [printable(line) for line in difference.told(lang)]
-    console.print(Text(verdict, style="bold green" if difference.same else "bold red"), soft_wrap=True)
-    first = difference.first
-    why = 1 if first and first.code else 0
-    for sentence in sentences[: why + 1]:
-        console.print(Text(wrapped(sentence, console.width)), soft_wrap=True)
+    parting, first = [part for part in difference.parts if part.sameness != "same"], difference.first
+
+    def show_line(text: str, style: str = "") -> None:
+        console.print(Text(wrapped(printable(text), console.width), style=style), soft_wrap=True)
+
+    style = "bold green" if difference.same else "bold red"
+    console.print(Text(printable(difference.verdict(lang)), style=style), soft_wrap=True)
+    for text in difference.about(lang):
+        show_line(text)
     if parting:
         console.print(_table(parting, lang))
-    reasons = [
-        (part.column, say(lang, *part.why))
-        for part in parting
-        if part is not first and part.why[0] and not part.follows
-    ]
-    for name, reason in reasons:
-        console.print(Text(wrapped(printable(f"{name}: {reason}"), console.width)), soft_wrap=True)
-    for sentence in sentences[why + 1 + len(parting) :]:  # settings, and columns of one side only
-        console.print(Text(wrapped(sentence, console.width), style=MUTED), soft_wrap=True)
+    for part in parting:
+        if part is not first and part.why[0] and not part.follows:
+            show_line(f"{part.column}: {part.why[LANGS.index(lang)]}")
+    for text in difference.others(lang):
+        show_line(text, MUTED)
 
 
 def _table(parting: list[Part], lang: str) -> Table:
     """Columns down; where each parts first, both numbers, how widely."""
     table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False)
-    table.add_column(say(lang, "列", "column"), no_wrap=True)
-    table.add_column(say(lang, "行", "row"), justify="right", style=MUTED)
+    table.add_column(sentence("audit.column", lang), no_wrap=True)
+    table.add_column(sentence("audit.row", lang), justify="right", style=MUTED)
     table.add_column("t", justify="right", style=MUTED)
     table.add_column("A", justify="right", no_wrap=True)
     table.add_column("B", justify="right", no_wrap=True)
-    table.add_column(say(lang, "占比", "rows"), justify="right", no_wrap=True)
+    table.add_column(sentence("audit.rows", lang), justify="right", no_wrap=True)
     table.add_column("", overflow="fold")
     for part in parting:
-        spot = part.first
+        spot, rounding = part.first, part.sameness == "rounding"
         row = "" if spot is None or spot.row_a is None else str(spot.row_a)
         if spot is not None and spot.row_b != spot.row_a:
             row += f"/{spot.row_b}"
         token = "" if spot is None or spot.token is None else str(spot.token)
         numbers = ("", "") if spot is None else place_numbers(spot.a, spot.b)
-        style = (
-            "bold red"
-            if part.sameness == "differs" and not part.follows
-            else ""
-            if part.sameness == "differs"
-            else MUTED
-        )
+        style = MUTED if rounding else "" if part.follows else "bold red"
         cells = (part.column, row, token, *numbers, f"{100 * part.rows:.0f}%")
-        table.add_row(*(Text(cell, style=style) for cell in cells), Text(_remark(part, lang), style=MUTED))
+        remark = (
+            sentence("audit.rounding", lang) if rounding else f"← {', '.join(part.follows)}" if part.follows else ""
+        )
+        table.add_row(*(Text(cell, style=style) for cell in cells), Text(remark, style=MUTED))
     return table
-
-
-def _remark(part: Part, lang: str) -> str:
-    if part.sameness == "rounding":
-        return say(lang, "舍入", "rounding")
-    return f"← {', '.join(part.follows)}" if part.follows else ""
 
 
 def as_values(difference: Difference) -> dict[str, Any]:
@@ -124,7 +115,7 @@ def as_values(difference: Difference) -> dict[str, Any]:
         "a": difference.a,
         "b": difference.b,
         "same": difference.same,
-        "verdict": {lang: difference.verdict(lang) for lang in ("zh", "en")},
+        "verdict": {lang: difference.verdict(lang) for lang in LANGS},
         "first": None if first is None else first.column,
         "aligned": difference.aligned,
         "reordered": difference.reordered,
@@ -139,28 +130,14 @@ def as_values(difference: Difference) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    spot = part.first
-    return {
-        "column": part.column,
-        "sameness": part.sameness,
-        "rows": _number(part.rows),
-        "largest": _number(part.largest),
-        "mean": _number(part.mean),
-        "first": None
-        if spot is None
-        else {
-            "row_a": spot.row_a,
-            "row_b": spot.row_b,
-            "token": spot.token,
-            "a": _number(spot.a),
-            "b": _number(spot.b),
-        },
-        "code": part.code,
-        "why": {"zh": part.why[0], "en": part.why[1]},
-        "follows": list(part.follows),
-    }
+    about: dict[str, Any] = _plain(asdict(part))
+    return about | {"why": dict(zip(LANGS, part.why, strict=True))}
 
 
-def _number(x: float) -> float | str:
+def _plain(value: Any) -> Any:
     """As JSON can hold it."""
-    return float(x) if math.isfinite(x) else str(float(x))
+    if isinstance(value, dict):
+        return {name: _plain(one) for name, one in value.items()}
+    if isinstance(value, tuple):
+        return list(value)
+    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

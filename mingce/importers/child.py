@@ -17,15 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import DataError, MingceError
-from mingce.base.lang import choose_lang, display_lang, say
+from mingce.base.lang import LANGS, choose_lang
+from mingce.base.texts import sentence, sentences
 from mingce.importers.files import read_dumps
-from mingce.importers.limits import ALLOWED, FACTOR_NAME, MEGABYTE, Refused
+from mingce.importers.limits import ALLOWED, MEGABYTE, Refused, reason_of
 from mingce.importers.parcel import write_dumps, write_error
 
 
 def serve(number: int) -> None:
     """Answer each request on the socket with how the fork that worked on it ended, until the asking side is gone."""
     asking = socket.socket(fileno=number)
+    for lang in LANGS:  # a fork that is out of memory could not read them
+        sentences("importers", lang)
     while True:
         begin, numbers, _, _ = socket.recv_fds(asking, 4, 1)
         if len(begin) < 4 or not numbers:
@@ -82,22 +85,12 @@ def _written(request: dict[str, Any], file: Any) -> tuple[MingceError, str] | No
     except Exception as error:  # what confuses a reader cannot be read
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             return out_of_memory(str(path)), ""
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        return DataError(f"{path} cannot be read ({reason})."), traceback.format_exc()
+        return DataError(f"{path} cannot be read ({reason_of(error)})."), traceback.format_exc()
     return None
 
 
 def out_of_memory(path: str) -> Refused:
-    most = ALLOWED.memory // MEGABYTE
-    zh = (
-        f"{path} 没有打开：需要的内存超过按其大小允许的 {most:,} MB；"
-        f"文件损坏或是恶意的，若没有问题请设 {FACTOR_NAME}=4。"
-    )
-    en = (
-        f"{path} was not opened: it needs more than the {most:,} MB of memory that a dump of its size is given; it is "
-        f"damaged or made to do harm, and if it is sound set {FACTOR_NAME}=4."
-    )
-    return Refused(say(display_lang(), zh, en))
+    return Refused(sentence("importers.out_of_memory", path=path, most=ALLOWED.memory // MEGABYTE))
 
 
 if __name__ == "__main__":

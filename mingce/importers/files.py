@@ -9,10 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import DataError, MingceError
+from mingce.base.texts import sentence_pair
 from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, trl, verl
 from mingce.importers.arrays import read_npz, read_safetensors
 from mingce.importers.draft import Draft
-from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size
+from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size, reason_of
 from mingce.importers.pickles import plain
 from mingce.importers.settings_file import Mapping, read_mapping
 from mingce.importers.shards import join_ranks, place
@@ -113,8 +114,7 @@ def _draft(data: Any, facts: dict[str, str], where: str, names: Mapping | None) 
     except MingceError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise DataError(f"{where} is not laid out as its trainer writes it ({reason}).") from error
+        raise DataError(f"{where} is not laid out as its trainer writes it ({reason_of(error)}).") from error
 
 
 def _placed(draft: Draft, path: Path) -> Draft:
@@ -155,11 +155,11 @@ def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | 
         try:
             draft = _file(path, names)
         except Refused as error:
-            skipped.append((f"没有打开 {path.name}：{error}", f"{path.name} was not opened: {error}"))
+            skipped.append(sentence_pair("importers.not_opened", name=path.name, error=error))
             continue
         except MingceError as error:
             if path.suffix == ".json":  # a config, not a dump
-                skipped.append((f"{path.name} 不是 dump：{error}", f"{path.name} is no dump: {error}"))
+                skipped.append(sentence_pair("importers.no_dump", name=path.name, error=error))
                 continue
             raise
         if draft is None or (steps is not None and _placed(draft, path.relative_to(directory)).step not in steps):

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import DataError, SettingError
-from mingce.base.lang import display_lang, say
 from mingce.base.machine import limit
+from mingce.base.texts import sentence
 
 FACTOR_NAME = "MINGCE_DUMP_LIMIT"
 
@@ -32,9 +32,7 @@ def factor() -> float:
     except ValueError:
         value = math.nan
     if not 0.01 <= value <= 1000:
-        zh = f"{FACTOR_NAME} 应是 0.01 到 1000 之间的数，不能是 '{text[:40]}'。"
-        en = f"{FACTOR_NAME} must be a number from 0.01 to 1000, not '{text[:40]}'."
-        raise SettingError(say(display_lang(), zh, en))
+        raise SettingError(sentence("importers.limit_factor", text=text[:40]))
     return value
 
 
@@ -139,6 +137,11 @@ def short(value: Any) -> str:
     if isinstance(value, list | tuple) and len(value) <= 8 and all(isinstance(one, int | float) for one in value):
         return f"[{', '.join(map(short, value))}]"
     return f"a {type(value).__name__}"
+
+
+def reason_of(error: BaseException, most: int = 120) -> str:
+    """The first line of what an error says, or its name."""
+    return str(error).splitlines()[0][:most] if str(error) else type(error).__name__
 
 
 def allow_bytes(where: str, declared: int, limit: int = MAX_BYTES) -> None:

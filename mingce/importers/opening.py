@@ -18,8 +18,9 @@ from typing import Any
 
 import mingce
 from mingce.base.errors import DataError, RunError
-from mingce.base.lang import display_lang, say
-from mingce.importers.limits import FACTOR_NAME, Refused, factor
+from mingce.base.lang import display_lang
+from mingce.base.texts import sentence
+from mingce.importers.limits import Refused, factor
 from mingce.importers.parcel import one_line, read_parcel
 from mingce.record.dump import Dump
 
@@ -76,16 +77,9 @@ def _ended(path: str, code: int) -> DataError:
     """Why the process that read the file ended without an answer."""
     path = one_line(path)
     if -code in (signal.SIGXCPU, signal.SIGALRM):
-        zh = f"{path} 没有打开：读取超过了按其大小允许的时间；文件损坏或是恶意的，若没有问题请设 {FACTOR_NAME}=4。"
-        en = (
-            f"{path} was not opened: reading it takes longer than a dump of its size is given; it is damaged or made "
-            f"to do harm, and if it is sound set {FACTOR_NAME}=4."
-        )
-        return Refused(say(display_lang(), zh, en))
-    ended = signal.Signals(-code).name if code < 0 else f"exit code {code}"
-    zh = f"{path} 没有打开：读取它的进程中途结束（{ended}）；文件已损坏，或内存不足，请重新写一份。"
-    en = f"{path} was not opened: reading it crashes ({ended}); it is damaged or memory ran out, write it again."
-    return DataError(say(display_lang(), zh, en))
+        return Refused(sentence("importers.out_of_time", path=path))
+    how = signal.Signals(-code).name if code < 0 else f"exit code {code}"
+    return DataError(sentence("importers.crashed", path=path, how=how))
 
 
 class _Reader:

@@ -11,7 +11,7 @@ import yaml
 from mingce.base import reading
 from mingce.base.errors import DataError, UnknownNameError
 from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.limits import MAX_TEXT, file_size, short
+from mingce.importers.limits import MAX_TEXT, file_size, reason_of, short
 
 _NAMES = sorted(set(TOKENS.values()) | set(ROWS.values()))
 
@@ -25,8 +25,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
     except yaml.YAMLError as error:
-        reason = str(error).splitlines()[0][:120] if str(error) else type(error).__name__
-        raise DataError(f"{path} is not YAML or JSON ({reason}).") from error
+        raise DataError(f"{path} is not YAML or JSON ({reason_of(error)}).") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} holds no `name: value` lines.")
     return found

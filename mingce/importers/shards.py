@@ -8,6 +8,7 @@ from pathlib import PurePath
 
 import numpy as np
 
+from mingce.base.texts import sentence_pair
 from mingce.importers.draft import Draft
 from mingce.importers.limits import ALLOWED, MAX_CELLS, Refused
 from mingce.importers.numbers import Numbers
@@ -60,12 +61,8 @@ def joined(drafts: Sequence[Draft], where: str) -> Draft:
     everywhere = set().union(*(draft.columns for draft in drafts))
     for name in sorted(everywhere - set(names)):
         holders = sum(name in draft.columns for draft in drafts)
-        whole.remarks.append(
-            (
-                f"{name} 只在 {len(drafts)} 个文件中的 {holders} 个里有，没有读入。",
-                f"Only {holders} of {len(drafts)} files have {name}; it was left out.",
-            )
-        )
+        remark = sentence_pair("importers.only_in_some", name=name, files=len(drafts), holders=holders)
+        whole.remarks.append(remark)
     return whole
 
 
@@ -85,13 +82,8 @@ def join_ranks(drafts: Sequence[Draft], where: str, expected: int | None = None)
     missing = sorted(set(range(int(from_one), count + int(from_one))) - ranks)
     if missing:
         listed = ", ".join(map(str, missing[:8])) + (" …" if len(missing) > 8 else "")
-        whole.remarks.append(
-            (
-                f"{count} 个 rank 的文件缺了 {len(missing)} 个（rank {listed}）：只审计读到的行，整批统计可能对不上。",
-                f"{len(missing)} of {count} rank files are missing (rank {listed}): only the rows that are there are "
-                "audited, and statistics over the whole batch may not fit.",
-            )
-        )
+        remark = sentence_pair("importers.missing_ranks", count=count, missing=len(missing), ranks=listed)
+        whole.remarks.append(remark)
     elif len(drafts) > 1:
         whole.settings.setdefault("world_size", count)
     return whole

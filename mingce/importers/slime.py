@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import ColumnError, DataError
+from mingce.base.texts import sentence_pair
 from mingce.importers.draft import Draft, Laid, lay
 from mingce.importers.numbers import Numbers
 from mingce.importers.pickles import plain
@@ -133,8 +134,7 @@ def with_samples(trained: Draft, sampled: Draft) -> Draft:
     at = {index: row for row, index in enumerate(sampled.rows.get("sample_index", []))}
     order = [at.get(index) for index in trained.rows.get("sample_index", [])]
     if not order or any(row is None for row in order):
-        zh = "训练数据的 sample_indices 在 rollout 数据里找不到，两者没有合并。"
-        trained.remarks.append((zh, "Train data and samples share no sample index, so they were not joined."))
+        trained.remarks.append(sentence_pair("importers.not_joined"))
         return trained
     for name, values in sampled.rows.items():
         if name not in trained.rows:
@@ -144,9 +144,7 @@ def with_samples(trained: Draft, sampled: Draft) -> Draft:
     trained.rows["rollout_ids"] = [ids[row, : lengths[row]].tolist() for row in order if row is not None]
     left = len(at) - len(set(order))
     if left:
-        zh = f"rollout 数据里有 {left} 条样本不在训练数据中（被过滤，或缺少某些 rank 的文件）。"
-        en = f"{left} samples of the rollout are not in the train data: filtered, or files of some ranks are missing."
-        trained.remarks.append((zh, en))
+        trained.remarks.append(sentence_pair("importers.left_over", left=left))
     return trained
 
 

@@ -18,6 +18,7 @@ from mingce.importers.limits import (
     Refused,
     allow_bytes,
     allow_columns,
+    reason_of,
 )
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list
 
@@ -93,7 +94,7 @@ def read_parquet(path: Path, size: int) -> tuple[dict[str, list[Any]], dict[str,
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
     except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
-        reason = str(error).splitlines()[0][:160] if str(error) else type(error).__name__
+        reason = reason_of(error, 160)
         raise DataError(f"{where} is a damaged or cut Parquet file ({reason}); write it again.") from error
 
 

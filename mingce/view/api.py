@@ -196,7 +196,7 @@ class Api:
     def audit(self, source_id: str, step: int | None = None) -> Audit:
         """What independent code says about one step."""
         from mingce.audit.audit import audit
-        from mingce.audit.written import as_json
+        from mingce.audit.formats import as_json
 
         source = self.library.source(source_id)
         steps = source.ledger_steps()

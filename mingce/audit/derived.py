@@ -6,10 +6,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit.credit import Columns, last_rows_cut, one_step
-from mingce.audit.evidence import Bools, Evidence, Floats, rows_with
+from mingce.audit.credit import last_rows_cut
+from mingce.audit.evidence import Bools, Evidence, Floats, finite, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.kl import kl_estimates
+from mingce.audit.recursion import Columns, one_step
 
 DELTAS = Fault.of("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
 RATIO = Fault.of("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")
@@ -22,15 +23,14 @@ def _differing(e: Evidence, fault: Fault, name: str, expected: Floats, where: Bo
     where = where & np.isfinite(expected) & np.isfinite(found)
     off = where & (np.abs(found - expected) > room)
     if off.any() and (not e.coarse or off.sum() > 0.1 * where.sum()):
-        share = float(rows_with(off).sum() / max(int(rows_with(where).sum()), 1))
-        yield Finding(fault, name, {}, e.places(off, expected, found), share)
+        yield Finding(fault, name, {}, e.places(off, expected, found), share_of_rows(off, where))
 
 
 def deltas(e: Evidence) -> Iterator[Finding]:
     """δ_t from the stored rewards and values, with the γ that the advantages gave away."""
     if e.settings.gamma is None or "returns" in e.broken:
         return
-    rewards, values = (np.nan_to_num(e[name], nan=0.0, posinf=0.0, neginf=0.0) for name in ("rewards", "values"))
+    rewards, values = finite(e["rewards"]), finite(e["values"])
     columns = Columns(rewards, values, np.zeros_like(rewards))
     expected = one_step(columns, e.mask, e.settings.gamma, 0.0, "skip", "end")
     cut = np.zeros_like(e.mask)  # what follows a row that was cut is a setting of its own
@@ -42,8 +42,9 @@ def deltas(e: Evidence) -> Iterator[Finding]:
 def ratio(e: Evidence) -> Iterator[Finding]:
     with np.errstate(all="ignore"):
         expected = np.exp(e["new_log_probs"] - e["old_log_probs"])
-    used = e.mask & e.dump.columns["loss_mask"].astype(bool) if e.has("loss_mask") else e.mask
-    yield from _differing(e, RATIO, "ratio", expected, used, 5 * e.tolerance * e.scale(np.nan_to_num(expected)))
+    yield from _differing(
+        e, RATIO, "ratio", expected, e.mask & e.loss_mask, 5 * e.tolerance * e.scale(np.nan_to_num(expected))
+    )
 
 
 def kl(e: Evidence) -> Iterator[Finding]:

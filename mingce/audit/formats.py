@@ -9,6 +9,7 @@ import numpy as np
 
 from mingce.audit.finding import SEVERITIES, Finding, Report
 from mingce.audit.wording import (
+    COLON,
     SEVERITY_WORDS,
     class_words,
     columns_words,
@@ -22,7 +23,8 @@ from mingce.audit.wording import (
     title,
     verdict,
 )
-from mingce.base.lang import say
+from mingce.base.lang import LANGS
+from mingce.base.texts import sentence
 
 SCHEMA = 1
 """Raised when a key of the JSON changes its meaning or goes away; new keys do not raise it."""
@@ -41,19 +43,19 @@ def as_json(report: Report) -> dict[str, Any]:
         "rows": report.rows,
         "tokens": report.tokens,
         "exit_code": report.exit_code,
-        "verdict": {lang: verdict(report, lang) for lang in ("zh", "en")},
+        "verdict": {lang: verdict(report, lang) for lang in LANGS},
         "counts": {severity: len(report.of(severity)) for severity in SEVERITIES},
         "findings": [finding_json(finding, report.labels) for finding in report.findings],
         "settings": {
             name: {"value": _plain(value), "inferred": name in report.inferred}
             for name, value in report.settings.known().items()
         },
-        "checks": [{"name": check.name, "title": _both(check.title)} for check in report.ran],
+        "checks": [{"name": check.name, "title": _languages(check.title)} for check in report.ran],
         "skipped": [
-            {"name": one.check.name, "title": _both(one.check.title), "missing": list(one.missing)}
+            {"name": one.check.name, "title": _languages(one.check.title), "missing": list(one.missing)}
             for one in report.skipped
         ],
-        "remarks": [_both(remark) for remark in report.remarks],
+        "remarks": [_languages(remark) for remark in report.remarks],
     }
 
 
@@ -66,26 +68,17 @@ def finding_json(finding: Finding, labels: dict[tuple[int, int], str]) -> dict[s
         "severity": finding.level,
         "classes": list(finding.named),
         "column": finding.column,
-        **{name: {lang: filled(pair, finding, lang) for lang in ("zh", "en")} for name, pair in texts.items()},
+        **{name: {lang: filled(pair, finding, lang) for lang in LANGS} for name, pair in texts.items()},
         "formula": fault.formula,
         "link": fault.link,
         "share": _plain(finding.share),
         "values": {name: _plain(value) for name, value in finding.values.items()},
-        "places": [
-            {
-                "row": place.row,
-                "token": place.token,
-                "label": _label(place.row, place.token, labels),
-                "expected": _plain(place.expected),
-                "found": _plain(place.found),
-            }
-            for place in finding.places
-        ],
+        "places": [_plain(vars(place)) | {"label": _label(place.row, place.token, labels)} for place in finding.places],
     }
 
 
-def _both(pair: tuple[str, str]) -> dict[str, str]:
-    return {"zh": pair[0], "en": pair[1]}
+def _languages(pair: tuple[str, str]) -> dict[str, str]:
+    return dict(zip(LANGS, pair, strict=True))
 
 
 def _label(row: int | None, token: int | None, labels: dict[tuple[int, int], str]) -> str | None:
@@ -116,30 +109,27 @@ def as_markdown(report: Report, lang: str) -> str:
             lines += finding_markdown(finding, report.labels, lang)
     recognised = [finding for finding in report.findings if finding.level in ("convention", "note")]
     if recognised:
-        lines += [say(lang, "## 约定与备注", "## Conventions and notes"), ""]
-        lines += [say(lang, "| 列 | 内容 | 公式 |", "| column | what | formula |"), "|---|---|---|"]
+        lines += [sentence("audit.md_conventions", lang), "", *_table("audit.md_convention_heads", "|||", lang)]
         for finding in recognised:
             formula = f"`{_cell(finding.fault.formula)}`" if finding.fault.formula else ""
-            lines.append(f"| {_code(finding.column)} | {_cell(_escaped(title(finding, lang)))} | {formula} |")
+            lines.append(_cells(_code(finding.column), _cell(_escaped(title(finding, lang))), formula))
         lines.append("")
     if report.skipped:
-        lines += [say(lang, "## 没能做的检查", "## Checks not run"), ""]
-        heads = say(lang, "| 补上 | 就能做 |", "| add to the dump | and these would run |")
-        lines += [heads, "|---|---|"]
-        lines += [f"| {columns_words(missing, lang)} | {', '.join(names)} |" for missing, names in lacking(report)]
+        lines += [sentence("audit.md_skipped", lang), "", *_table("audit.md_skipped_heads", "||", lang)]
+        lines += [_cells(columns_words(missing, lang), ", ".join(names)) for missing, names in lacking(report)]
         lines.append("")
     return "\n".join(lines)
 
 
 def facts(report: Report, lang: str) -> list[str]:
     """Where the numbers come from, as Markdown paragraphs."""
-    step = "" if report.step is None else say(lang, f"，第 {report.step} 步", f", step {report.step}")
-    zh = f"{report.source}{step}，{report.rows:,} 行，{report.tokens:,} 个 token，做了 {len(report.ran)} 项检查"
-    en = f"{report.source}{step}, {report.rows:,} rows, {report.tokens:,} tokens, {len(report.ran)} checks"
-    lines = [f"{_code(printable(report.path))} · {say(lang, zh, en)}" if report.path else say(lang, zh, en)]
+    step = "" if report.step is None else sentence("audit.md_step", lang, step=report.step)
+    size = {"rows": report.rows, "tokens": report.tokens, "checks": len(report.ran)}
+    about = sentence("audit.md_facts", lang, source=report.source, step=step, **size)
+    lines = [f"{_code(printable(report.path))} · {about}" if report.path else about]
     settings = settings_words(report, lang)
     if settings:
-        lines += ["", say(lang, f"设置：{settings}", f"Settings: {settings}")]
+        lines += ["", sentence("audit.md_settings", lang, settings=settings)]
     for remark in report.remarks:
         lines += ["", f"> {_escaped(printable(pick(remark, lang)))}"]
     return lines
@@ -147,32 +137,36 @@ def facts(report: Report, lang: str) -> list[str]:
 
 def finding_markdown(finding: Finding, labels: dict[tuple[int, int], str], lang: str) -> list[str]:
     """A section about one finding."""
-    fault = finding.fault
-    severity = pick(SEVERITY_WORDS[finding.level], lang)
-    lines = [f"## {severity}{say(lang, '：', ': ')}{_escaped(title(finding, lang))}", ""]
+    fault, colon = finding.fault, COLON[lang]
+    severity = sentence(SEVERITY_WORDS[finding.level], lang)
+    lines = [f"## {severity}{colon}{_escaped(title(finding, lang))}", ""]
     about = [
-        (say(lang, "列", "column"), _code(finding.column)),
-        (say(lang, "公式", "formula"), _code(fault.formula)),
-        (say(lang, "类别", "class"), class_words(finding, lang)),
-        (say(lang, "涉及", "hits"), share_words(finding, lang)),
-        (say(lang, "原因", "cause"), _escaped(filled(fault.cause, finding, lang))),
-        (say(lang, "改法", "change"), _escaped(filled(fault.change, finding, lang))),
-        (say(lang, "参见", "see"), f"<{fault.link}>" if fault.link else ""),
+        ("audit.column", _code(finding.column)),
+        ("audit.formula", _code(fault.formula)),
+        ("audit.class", class_words(finding, lang)),
+        ("audit.hits", share_words(finding, lang)),
+        ("audit.cause", _escaped(filled(fault.cause, finding, lang))),
+        ("audit.change", _escaped(filled(fault.change, finding, lang))),
+        ("audit.see", f"<{fault.link}>" if fault.link else ""),
     ]
-    lines += [f"- {name}{say(lang, '：', ': ')}{text}" for name, text in about if text]
+    lines += [f"- {sentence(key, lang)}{colon}{text}" for key, text in about if text]
     if finding.places:
-        heads = say(lang, "| 行 | 位置 | token | 应为 | 实为 |", "| row | t | token | expected | found |")
-        lines += ["", heads, "|---:|---:|---|---:|---:|"]
+        lines += ["", *_table("audit.md_place_heads", ":|:||:|:", lang)]
         for place in finding.places:
-            expected, found = place_numbers(place.expected, place.found)
             label = _label(place.row, place.token, labels)
-            cells = (_index(place.row), _index(place.token), _code(printable(label)) if label else "", expected, found)
-            lines.append("| " + " | ".join(cells) + " |")
+            at = ("" if index is None else str(index) for index in (place.row, place.token))
+            named = _code(printable(label)) if label else ""
+            lines.append(_cells(*at, named, *place_numbers(place.expected, place.found)))
     return [*lines, ""]
 
 
-def _index(index: int | None) -> str:
-    return "" if index is None else str(index)
+def _table(key: str, align: str, lang: str) -> list[str]:
+    """The two lines that a table begins with; `:` aligns a column to the right."""
+    return [sentence(key, lang), "|" + "|".join(f"---{one}" for one in align.split("|")) + "|"]
+
+
+def _cells(*cells: str) -> str:
+    return f"| {' | '.join(cells)} |"
 
 
 def _code(text: str) -> str:
