@@ -20,7 +20,9 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
+from mingce.base.lang import LANGS
 from mingce.base.numbers import figure, percent
+from mingce.base.texts import sentences
 from mingce.ledger import Ledger
 from mingce.watch import Summary, watch_for
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
@@ -29,10 +31,11 @@ from mingce.watch.board import Board, Clockwork
 from mingce.watch.curves import BLOCKS, CAPACITY, Curve, sparkline
 from mingce.watch.live import LARGEST_SHARE, LiveWatch, pause_after
 from mingce.watch.plain import PlainWatch
-from mingce.watch.text import PHRASES, STAGES, duration, padded
+from mingce.watch.text import STAGES, duration, padded
 from mingce.watch.tokens import END, coloured, credit_style, folded, grouped, prompt_text, sampled_answer, visible
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
+PHRASES = {lang: sentences("terminal", lang) for lang in LANGS}
 METRICS = {
     "critic/score/mean": 0.71,
     "critic/kl": 0.0031,

@@ -49,7 +49,7 @@ class PlainWatch(Watch):
             self._line(f"  {padded(label, width)}  {value}")
 
     def note(self, sentence: str, warning: bool = False) -> None:
-        self._line(f"{self.text['warning'] if warning else ''}{sentence}")
+        self._line(self.text["warning"].format(note=sentence) if warning else sentence)
 
     def stage(self, name: str, step: int) -> None:
         super().stage(name, step)
