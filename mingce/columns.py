@@ -88,8 +88,8 @@ class Column:
         module, _, name = self.source.partition(":")
         if not name:
             raise TypeError(f"column '{self.name}' is measured by {self.source}, not computed by a function")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return found
+        function: Callable[..., Any] = getattr(importlib.import_module(module), name)
+        return function
 
 
 @dataclass(frozen=True)
@@ -267,7 +267,7 @@ SETTINGS: dict[str, Setting] = {name: Setting(symbol, name) for name, symbol in 
 
 def column(name: str) -> Column:
     """The column of that name or alias; an unknown name is an error that offers the nearest one."""
-    found = COLUMNS.get(ALIASES.get(name, name))
-    if found is None:
+    known = COLUMNS.get(ALIASES.get(name, name))
+    if known is None:
         raise UnknownNameError("column", name, COLUMNS)
-    return found
+    return known

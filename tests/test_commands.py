@@ -24,7 +24,7 @@ from mingce.commands import chat, check, doctor, evaluate, export, selftest
 from mingce.commands.chat import Chat
 from mingce.commands.findings import Finding
 from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
-from mingce.commands.typed import lines as typed
+from mingce.commands.user_input import lines as typed
 from mingce.ledger import Ledger
 from mingce.models.loading import load_causal_lm, model_directory
 from mingce.models.value_head import ValueModel

@@ -32,7 +32,7 @@ from mingce.watch.curves import BLOCKS, CAPACITY, Curve, sparkline
 from mingce.watch.live import LARGEST_SHARE, LiveWatch, pause_after
 from mingce.watch.plain import PlainWatch
 from mingce.watch.text import STAGES, duration, padded
-from mingce.watch.tokens import END, coloured, credit_style, folded, grouped, prompt_text, sampled_answer, visible
+from mingce.watch.tokens import END, coloured, credit_style, fold, grouped, prompt_text, sampled_answer, visible
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 PHRASES = {lang: sentences("terminal", lang) for lang in LANGS}
@@ -210,7 +210,7 @@ def test_whatever_a_model_says_reaches_the_terminal_harmless(tokens: list[tuple[
     shown = coloured(pieces, 2.0, cells=50).plain
     assert shown.isprintable()
     assert "\ufffd" not in shown
-    assert all(line.cell_len <= 17 for line in folded(Text(shown), 17))
+    assert all(line.cell_len <= 17 for line in fold(Text(shown), 17))
 
 
 def test_escape_codes_in_a_prompt_are_not_obeyed() -> None:

@@ -60,7 +60,7 @@ def credit(
     """TD errors, advantages and returns of a row of your own, with the numbers put into the formulae."""
     from mingce.algorithms import reference
     from mingce.base.numbers import number
-    from mingce.commands.typed import numbers
+    from mingce.commands.user_input import numbers
     from mingce.explain.account_table import account_table
 
     r, v = numbers("rewards", rewards), numbers("values", values)

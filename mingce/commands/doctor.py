@@ -142,14 +142,14 @@ def requirements(extra: str = "") -> list[Requirement]:
     from packaging.requirements import Requirement
 
     every = [Requirement(line) for line in metadata.requires("mingce") or []]
-    found = []
+    wanted = []
     for requirement in every:
         marker = requirement.marker
         always = marker is None or marker.evaluate({"extra": ""})
         if always != bool(extra) and (always or (marker is not None and marker.evaluate({"extra": extra}))):
             requirement.marker = None
-            found.append(requirement)
-    return sorted(found, key=lambda requirement: requirement.name)
+            wanted.append(requirement)
+    return sorted(wanted, key=lambda requirement: requirement.name)
 
 
 def _self_test(lang: str, model: str) -> Iterator[Finding]:

@@ -33,8 +33,8 @@ class Fit:
 
 def fit(job: Job, cluster: Cluster) -> Fit:
     """The job on the cluster."""
-    found = pools(job, cluster)
-    needed, start = (max(sizes) for sizes in zip(*((m.peak(), m.start) for m in found), strict=True))
+    ranks = pools(job, cluster)
+    needed, start = max(rank.peak() for rank in ranks), max(rank.start for rank in ranks)
     return Fit(
         step=needed <= cluster.usable,
         start=start <= cluster.usable,

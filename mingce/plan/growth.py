@@ -51,8 +51,8 @@ def sizes_up_to(cluster: Cluster, most: int) -> list[int]:
 
 def point(job: Job, cluster: Cluster) -> Point:
     """The job on one size; where its micro-batch does not go in, with the largest that does."""
-    found = pools(job, cluster)
-    peak, start = max(memory.peak() for memory in found), max(memory.start for memory in found)
+    ranks = pools(job, cluster)
+    peak, start = max(rank.peak() for rank in ranks), max(rank.start for rank in ranks)
     if peak > cluster.usable:
         smaller = largest_micro_batch(job, cluster)
         if 0 < smaller < job.micro_batch_tokens:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.base.user_files import names_file
-from mingce.config import Config, merged_config
+from mingce.config import Config, check_ranges, merged_config
 from mingce.plan import roles
 from mingce.plan.presets import find_shape, model_of_recipe
 from mingce.plan.roles import DTYPES, Precision, RoleModel
@@ -108,7 +108,8 @@ def read_job(
 
     Expected lengths are the recipe's limits unless given.
     """
-    config = _read(recipe, overrides)
+    config = merged_config(recipe, overrides)
+    check_ranges(config)  # not the whole check: a step need not fit this machine
     shape = find_shape(model) if model is not None else model_of_recipe(config.model.path, "model.path")
     lora = config.model.lora
     needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
@@ -146,33 +147,6 @@ def read_job(
         reshard=config.ray.reshards(shape.parameters),
         own=tuple((role, ranks) for role, ranks in pools.items() if ranks),
     )
-
-
-def _read(recipe: Path | None, overrides: Sequence[str]) -> Config:
-    """The configuration, and that the sizes used here can be; the check of the whole would import torch."""
-    config = merged_config(recipe, overrides)
-    sizes = {
-        "prompts_per_step": config.prompts_per_step,
-        "samples_per_prompt": config.samples_per_prompt,
-        "minibatch_rollouts": config.minibatch_rollouts,
-        "critic.minibatch_rollouts": config.critic.minibatch_rollouts,
-        "micro_batch_tokens": config.micro_batch_tokens,
-        "data.max_prompt_tokens": config.data.max_prompt_tokens,
-        "sampling.max_new_tokens": config.sampling.max_new_tokens,
-        "sampling.max_rows": config.sampling.max_rows,
-        "actor.epochs": config.actor.epochs,
-        "critic.epochs": config.critic.epochs,
-    }
-    counts = {
-        "model.lora.rank": config.model.lora.rank,
-        "ray.critic_ranks": config.ray.critic_ranks,
-        "ray.reference_ranks": config.ray.reference_ranks,
-    }
-    for least, values in ((1, sizes), (0, counts)):
-        for key, number in values.items():
-            if number < least:
-                raise SettingError(f"{key} must be at least {least}, but is {number}.")
-    return config
 
 
 def _within(option: str, asked: int | None, key: str, limit: int) -> int:

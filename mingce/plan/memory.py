@@ -125,18 +125,18 @@ def update_parts(job: Job, role: RoleModel, ranks: int) -> Parts:
     learning = job.actor_learning if role is job.actor else job.critic_learning
     tokens, scored = micro_batch(job, ranks, min(job.rollouts, learning.minibatch_rollouts))
     c, again = job.precision.compute, job.checkpointing
-    kept = float(activations.kept_bytes(role, tokens, scored, c, checkpointing=again))
+    saved = float(activations.kept_bytes(role, tokens, scored, c, checkpointing=again))
     gathered = gathered_bytes(job, role, ranks)
     if ranks > 1 and not job.reshard:
         gathered += SUMMED * role.whole(learning=True)  # gradients wait whole for the minibatch's last pass
     head: Parts = {
         "gathered": gathered,
-        "activations": kept,
+        "activations": saved,
         "workspace": float(activations.head_bytes(role, scored, c, backward=True)),
     }
     layer: Parts = {
         "gathered": gathered + (gradient_bytes(role.layer, ranks, job.precision) if ranks > 1 else 0.0),
-        "activations": kept,
+        "activations": saved,
         "workspace": float(activations.backward_bytes(role, tokens, c, checkpointing=again)),
     }
     end: Parts = {

@@ -77,15 +77,15 @@ def make_plan(request: Request) -> Plan:
     most = max(cluster.gpus, 8 * cluster.gpus_per_node) if request.up_to is None else request.up_to
     if most < cluster.gpus:
         raise SettingError(f"--up-to is {most}, fewer than the {cluster.gpus} GPUs of --gpus; raise it.")
-    found = fit(job, cluster)
+    fits = fit(job, cluster)
     used = job
-    if 0 < found.micro_batch_tokens < job.micro_batch_tokens and not found.step:
-        used = replace(job, micro_batch_tokens=found.micro_batch_tokens)
+    if 0 < fits.micro_batch_tokens < job.micro_batch_tokens and not fits.step:
+        used = replace(job, micro_batch_tokens=fits.micro_batch_tokens)
     return Plan(
         job=job,
         cluster=cluster,
         memory=pools(job, cluster),
-        fit=found,
+        fit=fits,
         used=used,
         flows=flows(used, cluster),
         speed=step_speed(used, cluster),
@@ -118,8 +118,8 @@ def _gpu(request: Request) -> Gpu:
     if request.gpu_memory is not None:
         gpu = replace(gpu, memory=parse_bytes("--gpu-memory", request.gpu_memory))
     rates = {"bandwidth": request.bandwidth, "link": request.link, "network": request.network}
-    given: dict[str, Any] = {name: parse_rate(f"--{name}", text) for name, text in rates.items() if text is not None}
-    gpu = replace(gpu, **given)
+    changes: dict[str, Any] = {name: parse_rate(f"--{name}", text) for name, text in rates.items() if text is not None}
+    gpu = replace(gpu, **changes)
     if request.tflops is not None:
         if not request.tflops > 0:
             raise SettingError(f"--tflops is {request.tflops:g}, but must be above 0.")
@@ -128,7 +128,7 @@ def _gpu(request: Request) -> Gpu:
 
 
 def _activations(job: Job, cluster: Cluster) -> dict[str, tuple[float, float]]:
-    kept = {}
+    sizes = {}
     for role, learning in ((job.actor, job.actor_learning), (job.critic, job.critic_learning)):
         if role is not None:
             rollouts = min(job.rollouts, learning.minibatch_rollouts)
@@ -137,5 +137,5 @@ def _activations(job: Job, cluster: Cluster) -> dict[str, tuple[float, float]]:
                 float(activations.kept_bytes(role, tokens, scored, job.precision.compute, checkpointing=checkpointing))
                 for checkpointing in (False, True)
             )
-            kept[role.name] = without, with_
-    return kept
+            sizes[role.name] = without, with_
+    return sizes

@@ -35,22 +35,22 @@ class Flow:
 
 def flows(job: Job, cluster: Cluster) -> list[Flow]:
     """All of a step."""
-    found = _scoring(job, cluster, job.actor, "log_probs")
+    parts = _scoring(job, cluster, job.actor, "log_probs")
     if job.shares_reference:
-        found += _scoring(job, cluster, job.actor, "ref_log_probs")
+        parts += _scoring(job, cluster, job.actor, "ref_log_probs")
     if job.reference is not None:
-        found += _scoring(job, cluster, job.reference, "ref_log_probs")
+        parts += _scoring(job, cluster, job.reference, "ref_log_probs")
     if job.critic is not None:
-        found += _scoring(job, cluster, job.critic, "values")
-        found += _update(job, cluster, job.critic, "update_critic", job.critic_learning)
-    found += _update(job, cluster, job.actor, "update_actor", job.actor_learning)
+        parts += _scoring(job, cluster, job.critic, "values")
+        parts += _update(job, cluster, job.critic, "update_critic", job.critic_learning)
+    parts += _update(job, cluster, job.actor, "update_actor", job.actor_learning)
     ranks = cluster.ranks("actor")
     if ranks > 1:
         layer, ends = (sum(weight.learns for weight in group) for group in (job.actor.layer, job.actor.ends))
         tensors = job.actor.shape.layers * layer + ends
         whole = ranks * job.actor.shard(ranks, learning=True) * job.precision.stored
-        found.append(Flow("refresh", "refresh", whole * (ranks - 1) / ranks, tensors, ranks))
-    return [flow for flow in found if flow.bytes]
+        parts.append(Flow("refresh", "refresh", whole * (ranks - 1) / ranks, tensors, ranks))
+    return [flow for flow in parts if flow.bytes]
 
 
 def passes(job: Job, ranks: int, rollouts: int) -> int:

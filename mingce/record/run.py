@@ -216,10 +216,10 @@ class Run:
                 digests[path.stem] = sha256(line)
         self._append(self.checksums.path, self.checksums.line(step, digests))
 
-    def log_audit(self, step: int, found: Mapping[str, Any]) -> None:
-        """Append what the audit of one step's ledger found, as JSON."""
+    def log_audit(self, step: int, report: Mapping[str, Any]) -> None:
+        """Append the audit of one step's ledger, as JSON."""
         assert self.training, "this run was opened for reading only"
-        line = as_line({"step": step} | dict(found))
+        line = as_line({"step": step} | dict(report))
         self._append(self.audit_path, line)
         self._pending["audit"] = sha256(line)
 

@@ -122,14 +122,14 @@ class LedgerStore:
                 if not 0 <= row < count:
                     raise RunError(f"step {step} has {count} rollouts, numbered from 0; there is no row {row}")
             names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-            found: dict[int, dict[str, Any]] = {}
+            rollouts: dict[int, dict[str, Any]] = {}
             size = file.metadata.row_group(0).num_rows if count else 1
             for group in sorted({row // size for row in rows}):
                 table = file.read_row_group(group, columns=names, use_threads=False)
                 for row in (row for row in rows if row // size == group):
                     one = _cut(table.slice(row - group * size, 1), tokens)
-                    found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
-            return [found[row] for row in rows]
+                    rollouts[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
+            return [rollouts[row] for row in rows]
 
     def column_names(self, step: int) -> list[str]:
         """The names of a step's columns, as stored."""
@@ -223,8 +223,8 @@ class LedgerStore:
     def _uids(self, step: int) -> list[str]:
         with self._opened(step) as file:
             names = [name for name in file.schema_arrow.names if name == "uid"]
-            found: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
-            return found
+            uids: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
+            return uids
 
     def _scan(self, uid: str) -> tuple[int, int]:
         """Find a uid without the index, which must be wrong and is rebuilt."""
@@ -275,8 +275,8 @@ class _UidIndex:
         key = _key(uid)
         with self._opened() as database:
             query = "SELECT step, keys FROM files WHERE instr(keys, ?) ORDER BY step"
-            found = database.execute(query, (key,)).fetchall()
-        return [(step, at // 8) for step, keys in found for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
+            files = database.execute(query, (key,)).fetchall()
+        return [(step, at // 8) for step, keys in files for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
 
 
 def _key(uid: str) -> bytes:

@@ -18,7 +18,7 @@ from mingce.base.places import steps_in
 from mingce.base.reading import MAX_LOG, open_regular, read_regular
 from mingce.base.texts import sentence
 from mingce.record import checkpoints
-from mingce.record.checksums import chain_of, sealed, sha256
+from mingce.record.checksums import chain_of, seal, sha256
 from mingce.record.logs import all_lines, as_line
 from mingce.record.run import Run, step_name
 
@@ -89,7 +89,7 @@ def _read_records(run: Run) -> tuple[_Records, str]:
         try:
             values = json.loads(line)
             chain = values.pop("chain")
-            fits = chain == sealed(values, before) and line == as_line(values | {"chain": chain})
+            fits = chain == seal(values, before) and line == as_line(values | {"chain": chain})
             step = int(values.pop("step"))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             fits, values, step = False, {}, 0
