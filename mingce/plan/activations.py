@@ -16,7 +16,7 @@ _HEAD_ROWS, _HEAD_LOGITS = 128, 1 << 20
 
 
 def layer_bytes(role: RoleModel, compute: int) -> int:
-    """Kept for the backward pass by one layer, a token. `compute` is the bytes of a number in passes."""
+    """Kept for the backward pass by one layer, per token. `compute` is the bytes of a number in passes."""
     shape = role.shape
     frozen = role.has_adapters
     return _norms(shape, frozen, compute) + _attention(shape, frozen, compute) + _mlp(role, compute)

@@ -23,8 +23,7 @@ from mingce.plan.units import parse_bytes, parse_rate
 class Request:
     """The words of the command line."""
 
-    settings: Sequence[str] = ()
-    """A recipe and settings as key=value."""
+    settings: Sequence[str] = ()  # a recipe and settings as key=value
     model_config: str | None = None
     gpus: int = 8
     gpus_per_node: int = 8
@@ -48,8 +47,7 @@ class Plan:
     cluster: Cluster
     memory: list[RankMemory]
     fit: Fit
-    used: Job
-    """The job with a micro-batch that goes in, where the recipe's does not; speed and traffic are of this one."""
+    used: Job  # the job with a micro-batch that goes in, where the recipe's does not; speed and traffic are of this one
     flows: list[Flow]
     speed: Speed
     activations: dict[str, tuple[float, float]]
@@ -57,8 +55,7 @@ class Plan:
     same_batch: list[Point]
     growing_batch: list[Point]
     turning_point: int | None
-    most: int
-    """GPUs up to which growth was looked at."""
+    most: int  # GPUs up to which growth was looked at
 
 
 def make_plan(request: Request) -> Plan:
@@ -102,13 +99,13 @@ def _cluster(request: Request, job: Job) -> Cluster:
         if value < 1:
             raise SettingError(f"{option} is {value}, but must be at least 1.")
     gpu = _gpu(request)
-    apart = sum(ranks for _, ranks in job.own)
+    apart = sum(ranks for _, ranks in job.role_ranks)
     if apart >= request.gpus:
         raise SettingError(
             f"ray.critic_ranks and ray.reference_ranks take {apart} ranks, which leaves none of {request.gpus} GPUs to "
             "the actor; raise --gpus."
         )
-    return Cluster(gpu, request.gpus, request.gpus_per_node, job.own, Assumptions().replaced(request.assume))
+    return Cluster(gpu, request.gpus, request.gpus_per_node, job.role_ranks, Assumptions().replaced(request.assume))
 
 
 def _gpu(request: Request) -> Gpu:

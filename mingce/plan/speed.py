@@ -1,4 +1,4 @@
-"""Seconds of a step by stage, from FLOPs, bytes and what share of the hardware's promises is kept.
+"""Seconds of a step by stage, from FLOPs, bytes and the share of the hardware's speed that is reached.
 
 Gathers of the next layer run beside the work on this one, so a stage takes the longer of computing and communicating.
 """
@@ -21,12 +21,10 @@ class Stage:
     name: str
     compute: float
     communication: float
-    beside: float = 0.0
-    """What runs after both: the optimizer, the ledger's way, copies from the host."""
+    beside: float = 0.0  # what follows both: the optimizer, sending the ledger, copies from the host
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
         return max(self.compute, self.communication) + self.beside
 
 
@@ -35,12 +33,10 @@ class Speed:
     """A step's time."""
 
     stages: tuple[Stage, ...]
-    tokens: int
-    """Response tokens of a step."""
+    tokens: int  # response tokens of a step
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
         return sum(stage.seconds for stage in self.stages)
 
     @property

@@ -19,8 +19,7 @@ class Flow:
     """What a rank sends in a stage."""
 
     stage: str
-    kind: str
-    """gather, sum, refresh or ledger."""
+    kind: str  # gather, sum, refresh or ledger
     bytes: float
     collectives: int
     ranks: int
@@ -70,7 +69,7 @@ def sum_bytes(role: RoleModel, ranks: int) -> float:
 
 
 def groups(role: RoleModel, *, learning: bool = False) -> int:
-    """Collectives that one gather of a whole model takes: one a layer, one for the rest."""
+    """Collectives that one gather of a whole model takes: one per layer, one for the rest."""
     return role.shape.layers * (shard(role.layer, 1, learning) > 0) + (shard(role.ends, 1, learning) > 0)
 
 

@@ -1,4 +1,4 @@
-"""Ledgers on disk: one Parquet file a step, one row a rollout, any rollout readable without scanning.
+"""Ledgers on disk: one Parquet file per step, one row per rollout, any rollout readable without scanning.
 
     ledger/step-000012.parquet      token columns as lists as long as the rollout, row columns as plain values
     ledger/uids.sqlite              uid → (step, row); a cache, made again from the files whenever it does not fit
@@ -240,7 +240,7 @@ class LedgerStore:
 class _UidIndex:
     """Where each uid is. Nothing is lost when this file is: it only saves reading every ledger to find one rollout.
 
-    One line a ledger with eight bytes of hash a row, looked through from end to end: adding costs the same at step
+    One line per ledger with eight bytes of hash per row, looked through from end to end: adding costs the same at step
     10,000 as at step 1, and looking through five million uids takes a moment.
     """
 

@@ -47,7 +47,7 @@ CURVES = (
 
 @dataclass
 class Clockwork:
-    """The times of one frame: seconds since the start, left (None: unknown), a step (None: unknown)."""
+    """The times of one frame: seconds since the start, left, and per step (None: unknown)."""
 
     elapsed: float
     left: float | None

@@ -32,7 +32,7 @@ STEP_FIGURES = (
 
 
 class PlainWatch(Watch):
-    """One line a step at most every two seconds, the first, the last and every validation always."""
+    """At most one line per step and per two seconds, the first, the last and every validation always."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
         super().__init__(console, lang, clock)
