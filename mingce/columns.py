@@ -19,10 +19,8 @@ A formula's t+1 means the next CHOSEN token: recursions step over slots whose re
 
 from __future__ import annotations
 
-import importlib
-from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Literal
 
 from mingce.base.errors import UnknownNameError
 from mingce.base.texts import named, texts
@@ -82,14 +80,6 @@ class Column:
     def is_computed(self) -> bool:
         """True when the column is arithmetic on other columns, False when a role measures it."""
         return ":" in self.source
-
-    def function(self) -> Callable[..., Any]:
-        """The function that computes this column; only arithmetic columns have one."""
-        module, _, name = self.source.partition(":")
-        if not name:
-            raise TypeError(f"column '{self.name}' is measured by {self.source}, not computed by a function")
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-        return found
 
 
 @dataclass(frozen=True)
@@ -267,7 +257,7 @@ SETTINGS: dict[str, Setting] = {name: Setting(symbol, name) for name, symbol in 
 
 def column(name: str) -> Column:
     """The column of that name or alias; an unknown name is an error that offers the nearest one."""
-    found = COLUMNS.get(ALIASES.get(name, name))
-    if found is None:
+    known = COLUMNS.get(ALIASES.get(name, name))
+    if known is None:
         raise UnknownNameError("column", name, COLUMNS)
-    return found
+    return known

@@ -17,7 +17,7 @@ from mingce.base.errors import SettingError
 from mingce.commands import chat
 from mingce.commands.chat import Chat
 from mingce.commands.spoken import HIGH, LOW, Scale, coloured, token_strings
-from mingce.commands.typed import lines as typed
+from mingce.commands.user_input import lines as typed
 from mingce.ledger import Ledger
 from mingce.models.loading import load_causal_lm, model_directory
 from mingce.training.opening import open_policy

@@ -112,8 +112,7 @@ def test_the_doctor_tells_packages_that_are_missing_or_unfit(fit_packages: Calla
         {"torch": "2.0", "peft": "0.5", "gguf": "1"},
         ("peft", "ray", "smollm2", "dev"),
     )
-    text = doctor.TEXT["en"]
-    found = {finding.name: finding for finding in (*doctor.packages(text), *doctor.extras(text))}
+    found = {finding.name: finding for finding in (*doctor.packages("en"), *doctor.extras("en"))}
     assert set(found) == {"torch", "rich", "peft", "ray", "smollm2"}
     assert found["torch"].failed
     assert found["torch"].advice == "Install a version that fits: pip install 'torch>=2.8'."

@@ -142,7 +142,7 @@ def test_the_doctor_shows_it(machine: Machine, survivors: tuple[str, ...], shown
     from mingce.commands import doctor
 
     machine(*survivors)
-    details = {finding.name: finding.detail for finding in doctor.machine(doctor.TEXT["en"])}
+    details = {finding.name: finding.detail for finding in doctor.machine("en")}
     assert details["bfloat16"].startswith(shown)
     assert details["float16"].startswith(shown)
 

@@ -113,7 +113,7 @@ def test_checkpointing_saves_activations_and_costs_time() -> None:
 
 def test_a_critic_of_its_own_pool_leaves_the_actors_ranks() -> None:
     job = read_job(None, [*LARGE, "ray.critic_ranks=4"], model="7b")
-    found = {m.pool: m for m in memory.pools(job, Cluster(GPUS["h100"], 16, own=job.own))}
+    found = {m.pool: m for m in memory.pools(job, Cluster(GPUS["h100"], 16, role_ranks=job.role_ranks))}
     assert (found["actor"].ranks, found["critic"].ranks) == (12, 4)
     assert "critic" not in found["actor"].resident
     assert set(found["critic"].stages) == {"values", "update_critic"}

@@ -76,8 +76,8 @@ def test_sentences_are_the_same_in_both_languages_and_each_is_said_somewhere(fil
     code = "".join(
         path.read_text(encoding="utf-8") for path in PACKAGE.rglob("*.py") if "node_modules" not in path.parts
     )
-    unsaid = [name for name in zh if f'"{file}.{name}"' not in code and f'f"{file}.' not in code]
-    assert not unsaid
+    if f'sentences("{file}", ' not in code and f'f"{file}.' not in code:  # names that are put together
+        assert not [name for name in zh if f'"{file}.{name}"' not in code]
 
 
 def test_every_sentence_that_code_names_exists() -> None:

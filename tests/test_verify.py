@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 
 from mingce.cli import app
 from mingce.record.run import Run
-from mingce.record.verify import Found, verify
+from mingce.record.verify import FileState, verify
 
 SMALL = (
     "steps=4", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "critic.minibatch_rollouts=8",
@@ -36,7 +36,7 @@ def path(made: Path, tmp_path: Path) -> Path:
     return tmp_path / "run"
 
 
-def damage(path: Path) -> list[Found]:
+def damage(path: Path) -> list[FileState]:
     return [one for one in verify(Run.open(path, readonly=True)) if one.state == "damaged"]
 
 

@@ -11,15 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 from rich.text import Text
-from watch_pages import METRICS, Ticking, rollouts
+from watch_pages import METRICS, PHRASES, Ticking, rollouts
 
 from mingce.base.numbers import figure, percent
 from mingce.ledger import Ledger
 from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
 from mingce.watch.base import Pace
 from mingce.watch.curves import BLOCKS, CAPACITY, Curve, sparkline
-from mingce.watch.text import PHRASES, STAGES, duration, padded
-from mingce.watch.tokens import END, coloured, credit_style, folded, grouped, prompt_text, sampled_answer, visible
+from mingce.watch.text import STAGES, duration, padded
+from mingce.watch.tokens import END, coloured, credit_style, fold, grouped, prompt_text, sampled_answer, visible
 
 # ── words and figures ────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -152,7 +152,7 @@ def test_whatever_a_model_says_reaches_the_terminal_harmless(tokens: list[tuple[
     shown = coloured(pieces, 2.0, cells=50).plain
     assert shown.isprintable()
     assert "\ufffd" not in shown
-    assert all(line.cell_len <= 17 for line in folded(Text(shown), 17))
+    assert all(line.cell_len <= 17 for line in fold(Text(shown), 17))
 
 
 def test_escape_codes_in_a_prompt_are_not_obeyed() -> None:

@@ -13,14 +13,13 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from watch_pages import ANSWERS, METRICS, Plain, Ticking, rollouts, terminal
+from watch_pages import ANSWERS, METRICS, PHRASES, Plain, Ticking, rollouts, terminal
 
 from mingce.watch import Summary, watch_for
 from mingce.watch.board import Board, Clockwork
 from mingce.watch.curves import BLOCKS
 from mingce.watch.live import LARGEST_SHARE, LiveWatch, pause_after
 from mingce.watch.plain import PlainWatch
-from mingce.watch.text import PHRASES
 from mingce.watch.tokens import sampled_answer
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")

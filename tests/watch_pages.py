@@ -7,9 +7,12 @@ import io
 import torch
 from rich.console import Console
 
+from mingce.base.lang import LANGS
+from mingce.base.texts import sentences
 from mingce.ledger import Ledger
 from mingce.watch.plain import PlainWatch
 
+PHRASES = {lang: sentences("terminal", lang) for lang in LANGS}
 METRICS = {
     "critic/score/mean": 0.71,
     "critic/kl": 0.0031,

@@ -21,5 +21,5 @@ def keep_freed_memory() -> bool:
         mallopt = ctypes.CDLL(None).mallopt
     except (OSError, AttributeError):  # another C library
         return False
-    kept = mallopt(_M_TRIM_THRESHOLD, _KEEP)
-    return bool(kept and (mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLDER_GLIBC)))
+    done = mallopt(_M_TRIM_THRESHOLD, _KEEP)
+    return bool(done and (mallopt(_M_MMAP_THRESHOLD, _KEEP) or mallopt(_M_MMAP_THRESHOLD, _MOST_OF_OLDER_GLIBC)))

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from mingce.base.errors import RunError
-from mingce.base.lang import display_lang, say
+from mingce.base.texts import sentence
 
 _STEP = re.compile(r"step-([0-9]{6,12})")
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENAMETOOLONG})
@@ -96,11 +96,7 @@ def _lost(directory: Path, handle: int) -> RunError:
     except OSError:
         now = ""
     if os.fstat(handle).st_nlink == 0 or now.endswith(" (deleted)"):
-        zh, en = "被删除了", "was deleted"
-    elif now:
-        zh, en = f"被移到了 {now}", f"was moved to {now}"
-    else:
-        zh, en = "被移走或替换了", "was moved away or replaced"
-    zh = f"训练期间 {directory} {zh}，已停止，没有再写入任何东西；把它放回原处，再 mingce resume"
-    en = f"{directory} {en} while training; stopped, and nothing more was written; put it back and `mingce resume` it"
-    return RunError(say(display_lang(), zh, en))
+        return RunError(sentence("files.directory_deleted", directory=directory))
+    if now:
+        return RunError(sentence("files.directory_moved", directory=directory, now=now))
+    return RunError(sentence("files.directory_gone", directory=directory))

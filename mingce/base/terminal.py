@@ -20,7 +20,7 @@ _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u20
 
 def shown(text: str) -> str:
     r"""The text with what a terminal would obey written as `\x1b` or `\u202e`; JSON stays the same JSON."""
-    return _CONTROL.sub(lambda found: _escape(ord(found[0])), text)
+    return _CONTROL.sub(lambda match: _escape(ord(match[0])), text)
 
 
 def _escape(code: int) -> str:

@@ -53,7 +53,7 @@ def parts(name: str, key: str) -> dict[str, tuple[str, str]]:
 
 
 def listed(text: str) -> tuple[str, ...]:
-    """The entries of a list, one a line."""
+    """The entries of a list, one per line."""
     return tuple(line.removeprefix("- ") for line in text.splitlines())
 
 

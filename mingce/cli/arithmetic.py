@@ -50,7 +50,7 @@ def columns(
 
 @group.command(epilog='Example: mingce credit --rewards "0, 0, 1" --values "0.3, 0.4, 0.6" --lam 0.95')
 def credit(
-    rewards: Annotated[str, typer.Option(help="one number a token, separated by commas")],
+    rewards: Annotated[str, typer.Option(help="one number per token, separated by commas")],
     values: Annotated[str, typer.Option(help="the critic's value before each token")],
     gamma: Annotated[float, typer.Option(help="discount γ, 0 to 1")] = 1.0,
     lam: Annotated[float, typer.Option(help="λ of GAE, 0 to 1")] = 0.95,
@@ -60,12 +60,12 @@ def credit(
     """TD errors, advantages and returns of a row of your own, with the numbers put into the formulae."""
     from mingce.algorithms import reference
     from mingce.base.numbers import number
-    from mingce.commands.typed import numbers
+    from mingce.commands.user_input import numbers
     from mingce.explain.account_table import account_table
 
     r, v = numbers("rewards", rewards), numbers("values", values)
     if len(r) != len(v):
-        raise SettingError(f"--rewards has {len(r)} numbers and --values {len(v)}; give one of each a token.")
+        raise SettingError(f"--rewards has {len(r)} numbers and --values {len(v)}; give one of each per token.")
     for name, value in (("gamma", gamma), ("lam", lam)):
         if not 0 <= value <= 1:
             raise SettingError(f"--{name} must lie between 0 and 1, but is {value}.")

@@ -57,7 +57,7 @@ MappingOption = Annotated[
 TrustOption = Annotated[
     bool, typer.Option("--trust", help="execute the code that the run names (reward, estimator, loss) without asking")
 ]
-NumbersOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="one a token, separated by commas")]
+NumbersOption = Annotated[str | None, typer.Option(metavar="NUMBERS", help="one per token, separated by commas")]
 RunStepOption = Annotated[int | None, typer.Option(help="of the run; the newest if left out")]
 RolloutOption = Annotated[int | None, typer.Option(help="which rollout of the step, from 0")]
 AfterOption = Annotated[float | None, typer.Option(help="value after the last token: 0 if the response ended")]

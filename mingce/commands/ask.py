@@ -19,7 +19,7 @@ from mingce.base.errors import MingceError, RunError, SettingError, UnknownNameE
 from mingce.base.lang import say
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console
-from mingce.commands import typed
+from mingce.commands import user_input
 from mingce.explain import dialogue, example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer
@@ -72,7 +72,7 @@ def ask(
         talk.hear(question)
         return
     talk.greet()
-    for line in typed.lines(console) if lines is None else lines:
+    for line in user_input.lines(console) if lines is None else lines:
         if not talk.hear(line.rstrip("\n")):
             break
     talk.leave()
@@ -100,7 +100,9 @@ def _example(
     row: int | None,
     mapping: Path | None,
 ) -> Rollout:
-    columns = {name: typed.numbers(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
+    columns = {
+        name: user_input.numbers(name.replace("_", "-"), text) for name, text in given.items() if text is not None
+    }
     chosen = {name: value for name, value in settings.items() if value is not None}
     if place is not None:
         if columns:

@@ -59,9 +59,9 @@ def run(
     """
     if examples < 1:
         raise SettingError(f"--examples must be at least 1, but is {examples}.")
-    found = load_task(task, lang=lang, function=function, full_marks=full_marks)
-    if function is not None and not isinstance(getattr(found, "scorer", None), FunctionScorer):
-        found = ScoredByFunction(found, FunctionScorer(function), full_marks)
-    report = check_task(found, examples=examples, time_limit=time_limit)
+    checked = load_task(task, lang=lang, function=function, full_marks=full_marks)
+    if function is not None and not isinstance(getattr(checked, "scorer", None), FunctionScorer):
+        checked = ScoredByFunction(checked, FunctionScorer(function), full_marks)
+    report = check_task(checked, examples=examples, time_limit=time_limit)
     console.print(render(report))
     return not report.failures

@@ -16,9 +16,9 @@ from rich.text import Text
 
 from mingce.base.atomic import atomic_write
 from mingce.base.errors import DataError, RunError, SettingError
-from mingce.base.lang import display_lang
 from mingce.base.numbers import percent, rounded
 from mingce.base.terminal import make_console
+from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.engine.local import task_of
 from mingce.models.prompts import render_prompt
@@ -36,41 +36,6 @@ from mingce.watch.tokens import visible
 
 SHOWN = 5
 LONGEST_SHOWN = 80
-
-TEXT = {
-    "zh": {
-        "title": "{where}：{task} 的 {prompts} 个留出提示，温度 {temperature:g}",
-        "greedy": "贪心",
-        "sampled": "采样（每题 {samples} 条）",
-        "accuracy": "准确率",
-        "pass": "pass@{samples}",
-        "score": "平均得分",
-        "length": "平均长度（token）",
-        "cut": "被长度上限截断",
-        "prompt": "提示",
-        "one_sample": "采样之一",
-        "overlong": "{count} 个提示超过 {most} token，已略去或截短。",
-        "written": "{count} 条回答已写入 {out}",
-        "progress": "回答",
-        "step": "（第 {step} 步）",
-    },
-    "en": {
-        "title": "{where}: {prompts} held-out prompts of {task}, temperature {temperature:g}",
-        "greedy": "greedy",
-        "sampled": "sampled ({samples} each)",
-        "accuracy": "accuracy",
-        "pass": "pass@{samples}",
-        "score": "mean score",
-        "length": "mean length (tokens)",
-        "cut": "cut by the length limit",
-        "prompt": "prompt",
-        "one_sample": "one sample",
-        "overlong": "{count} prompts of more than {most} tokens were left out or cut.",
-        "written": "{count} answers are in {out}",
-        "progress": "answers",
-        "step": " (step {step})",
-    },
-}
 
 
 def run(
@@ -102,13 +67,12 @@ def run(
     config = opened.config if task is None else on_task(opened.config, task)
     run = None if opened.run is None else opened.run.path
     expect_trust(run, config, overrides, trust=trust, command="eval")
-    text = TEXT[display_lang()]
     asked, task_scores = task_of(config)
     prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
     function = function_pool(config.reward)
     scorer = reward_scorer(asked, config.reward, function, task_scores=task_scores)
-    columns = TextColumn(text["progress"]), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    columns = TextColumn(_say("progress")), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     try:
         with Progress(*columns, console=said, transient=True, disable=not said.is_terminal) as progress:
             bar = progress.add_task("", total=None)
@@ -130,7 +94,7 @@ def run(
     _show(console, opened, config, asked, evaluation)
     if out is not None:
         count = sum(1 for _ in _lines(evaluation))
-        console.print(Text(text["written"].format(count=count, out=out)), soft_wrap=True)
+        console.print(Text(_say("written", count=count, out=out)), soft_wrap=True)
 
 
 def on_task(config: Config, task: str) -> Config:
@@ -158,7 +122,7 @@ def _held_out(task: Task, actor: Actor, config: Config, note: Callable[[str], ob
         config.data.overlong,  # type: ignore[arg-type]
     )
     if fitting.overlong:
-        note(TEXT[display_lang()]["overlong"].format(count=fitting.overlong, most=most))
+        note(_say("overlong", count=fitting.overlong, most=most))
     return fitting.examples
 
 
@@ -183,39 +147,45 @@ def _summary(opened: Opened, config: Config, task: Task, evaluation: Evaluation)
 
 
 def _show(console: Console, opened: Opened, config: Config, task: Task, evaluation: Evaluation) -> None:
-    text, found = TEXT[display_lang()], evaluation.figures()
+    figures = evaluation.figures()
     samples = len(evaluation.sampled[0])
-    where = opened.where + ("" if opened.step is None else text["step"].format(step=opened.step))
-    title = text["title"].format(
-        where=where, task=task.name, prompts=len(evaluation.greedy), temperature=opened.actor.sampling.temperature
+    where = opened.where
+    if opened.step is not None:
+        where = sentence("commands.at_step", where=where, step=opened.step)
+    title = _say(
+        "title",
+        where=where,
+        task=task.name,
+        prompts=len(evaluation.greedy),
+        temperature=opened.actor.sampling.temperature,
     )
     table = Table(box=SIMPLE_HEAD, pad_edge=False)
     table.add_column("")
-    table.add_column(text["greedy"], justify="right")
-    table.add_column(text["sampled"].format(samples=samples), justify="right")
+    table.add_column(_say("greedy"), justify="right")
+    table.add_column(_say("sampled", samples=samples), justify="right")
     shown: list[tuple[str, str, Callable[[float], str]]] = [
         ("score", "score", lambda x: rounded(x, 3)),
         ("length", "length", lambda x: rounded(x, 1)),
         ("cut", "cut", percent),
     ]
-    accuracies = [_with_error(found, f"accuracy_{kind}") for kind in ("greedy", "sampled")]
-    table.add_row(text["accuracy"], *accuracies, style="bold")
+    accuracies = [_with_error(figures, f"accuracy_{kind}") for kind in ("greedy", "sampled")]
+    table.add_row(_say("accuracy"), *accuracies, style="bold")
     if samples > 1:
-        table.add_row(text["pass"].format(samples=samples), "", percent(found["pass_at_n"]))
+        table.add_row(_say("pass", samples=samples), "", percent(figures["pass_at_n"]))
     for label, name, form in shown:
-        table.add_row(text[label], *(form(found[f"{name}_{kind}"]) for kind in ("greedy", "sampled")))
+        table.add_row(_say(label), *(form(figures[f"{name}_{kind}"]) for kind in ("greedy", "sampled")))
     console.print(Text(title, style="bold"), soft_wrap=True)
     console.print(table)
     answers = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for heading in (text["prompt"], text["greedy"], text["one_sample"]):
+    for heading in (_say("prompt"), _say("greedy"), _say("one_sample")):
         answers.add_column(heading, overflow="fold")
     for first, rest in list(zip(evaluation.greedy, evaluation.sampled, strict=True))[:SHOWN]:
         answers.add_row(_cut(prompt_text(first.example)), _marked(first), _marked(rest[0]))
     console.print(answers)
 
 
-def _with_error(found: dict[str, float], name: str) -> str:
-    return f"{percent(found[name])} ± {rounded(100 * found[name + '_error'], 1)}"
+def _with_error(figures: dict[str, float], name: str) -> str:
+    return f"{percent(figures[name])} ± {rounded(100 * figures[name + '_error'], 1)}"
 
 
 def _marked(answer: Answer) -> Text:
@@ -228,5 +198,9 @@ def _cut(text: str) -> Text:
     return Text(shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 1] + "…")
 
 
-def _remark(console: Console, sentence: str) -> None:
-    console.print(Text(sentence, style="yellow"), soft_wrap=True)
+def _remark(console: Console, text: str) -> None:
+    console.print(Text(text, style="yellow"), soft_wrap=True)
+
+
+def _say(name: str, **values: object) -> str:
+    return sentence(f"commands.eval_{name}", **values)

@@ -19,7 +19,7 @@ from mingce.base.errors import RunError, SettingError, UnknownNameError
 from mingce.base.lang import say
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console, write
-from mingce.commands.typed import numbers as numbers_of
+from mingce.commands.user_input import numbers as numbers_of
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.example import Rollout

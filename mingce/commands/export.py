@@ -10,27 +10,14 @@ from rich.text import Text
 
 from mingce.base.atomic import atomic_directory
 from mingce.base.errors import RunError, SettingError
-from mingce.base.lang import display_lang
 from mingce.base.numbers import show_count
 from mingce.base.terminal import make_console
+from mingce.base.texts import sentence
 from mingce.models.loading import save_model
 from mingce.record.targets import Step
 from mingce.training.opening import open_policy
 
 CRITIC = "critic"
-
-TEXT = {
-    "zh": {
-        "policy": "第 {step} 步的策略（{size} 参数）在 {out}",
-        "adapter": "第 {step} 步的 LoRA 适配器在 {out}；基座是 {base}",
-        "critic": "critic 在 {out}；新的运行可用 critic.path={out}",
-    },
-    "en": {
-        "policy": "the policy of step {step} ({size} parameters) is in {out}",
-        "adapter": "the LoRA adapters of step {step} are in {out}; their base is {base}",
-        "critic": "the critic is in {out}; a new run can start from it with critic.path={out}",
-    },
-}
 
 
 def run(
@@ -60,13 +47,14 @@ def run(
             _readable_by_others(beside)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
-    text = TEXT[display_lang()]
     facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": show_count(opened.actor.size)}
-    said = [text["adapter" if adapter else "policy"].format(**facts, out=out)]
+    _print(console, "export_adapter" if adapter else "export_policy", **facts, out=out)
     if opened.critic is not None:
-        said.append(text["critic"].format(out=out / CRITIC))
-    for sentence in said:
-        console.print(Text(sentence), soft_wrap=True)
+        _print(console, "export_critic", out=out / CRITIC)
+
+
+def _print(console: Console, name: str, **values: object) -> None:
+    console.print(Text(sentence(f"commands.{name}", **values)), soft_wrap=True)
 
 
 def _readable_by_others(directory: Path) -> None:

@@ -12,6 +12,7 @@ import torch
 from rich.console import Console
 
 from mingce.algorithms import reference
+from mingce.base.texts import sentence
 from mingce.commands.findings import Finding, one_line
 from mingce.config import as_values, read_config
 from mingce.engine.local import LocalRoles, build_roles
@@ -35,52 +36,22 @@ SMALL = (
     "threads=1",
 )
 
-TEXT = {
-    "zh": {
-        "model": "内置模型",
-        "model_loads": "{size} 参数",
-        "model_broken": "模型读不出来；重新安装 mingce。",
-        "steps": "两步 PPO",
-        "steps_done": "{rollouts} 条回答，梯度范数 {norm:.3f}，{seconds:.1f} 秒",
-        "steps_broken": "训练在这台机器上不能用；请附上这一行报告问题。",
-        "sampler": "采样端 = 训练端",
-        "recursion": "GAE = float64 逐步循环",
-        "gap": "最大差 {gap:.0e}",
-        "numbers_broken": "数值不对，训练结果不可信；重新安装 torch，仍不对就报告问题。",
-        "saved": "存档读回逐位相同",
-        "saved_detail": "{tensors} 个张量",
-        "saved_broken": "存档读回不同；检查 {path} 所在的磁盘。",
-    },
-    "en": {
-        "model": "embedded model",
-        "model_loads": "{size} parameters",
-        "model_broken": "The model cannot be read; install mingce again.",
-        "steps": "two PPO steps",
-        "steps_done": "{rollouts} rollouts, gradient norm {norm:.3f}, {seconds:.1f} s",
-        "steps_broken": "Training does not work on this machine; report it with this line.",
-        "sampler": "sampler = trainer",
-        "recursion": "GAE = float64 loop",
-        "gap": "largest difference {gap:.0e}",
-        "numbers_broken": "The numbers are wrong; install torch again, and report it if that does not help.",
-        "saved": "checkpoint reads back bit for bit",
-        "saved_detail": "{tensors} tensors",
-        "saved_broken": "A checkpoint does not read back as it was written; check the disk of {path}.",
-    },
-}
-
 
 def self_test(lang: str, model: str) -> Iterator[Finding]:
     """A model loads, PPO steps run, sampler and trainer agree, GAE has its twin's numbers, a checkpoint reads back."""
-    text = TEXT[lang]
+
+    def say(name: str, **values: object) -> str:
+        return sentence(f"commands.selftest_{name}", lang, **values)
+
     config = read_config(None, [*SMALL, f"data.lang={lang}"])
     config.model.path = model
     try:
         roles = build_roles(config)
     except Exception as error:  # a broken installation may raise anything
-        yield Finding(text["model"], one_line(error), False, text["model_broken"])
+        yield Finding(say("model"), one_line(error), False, say("model_broken"))
         return
     size = sum(p.numel() for p in roles.actor.model.parameters())
-    yield Finding(text["model"], text["model_loads"].format(size=f"{size:,}"))
+    yield Finding(say("model"), say("model_loads", size=f"{size:,}"))
     with tempfile.TemporaryDirectory(prefix="mingce-doctor-") as directory:
         try:
             with Run.create(directory, "doctor", as_values(config)) as run:
@@ -94,15 +65,15 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
                 seconds = time.perf_counter() - begin
             same, count = _reads_back(roles, run.path)
         except Exception as error:
-            yield Finding(text["steps"], one_line(error), False, text["steps_broken"])
+            yield Finding(say("steps"), one_line(error), False, say("steps_broken"))
             return
         facts = {"rollouts": STEPS * len(ledger), "norm": measured["actor/grad_norm"], "seconds": seconds}
-        yield Finding(text["steps"], text["steps_done"].format(**facts))
+        yield Finding(say("steps"), say("steps_done", **facts))
         gaps = {"sampler": sampler_gap(ledger), "recursion": gae_gap(ledger, config.credit.gamma, config.credit.lam)}
         for name, gap in gaps.items():
-            yield Finding(text[name], text["gap"].format(gap=gap), gap <= CLOSE, text["numbers_broken"])
-        advice = text["saved_broken"].format(path=directory)
-        yield Finding(text["saved"], text["saved_detail"].format(tensors=count), same, advice)
+            yield Finding(say(name), say("gap", gap=gap), gap <= CLOSE, say("numbers_broken"))
+        advice = say("saved_broken", path=directory)
+        yield Finding(say("saved"), say("saved_detail", tensors=count), same, advice)
 
 
 def sampler_gap(ledger: Ledger) -> float:

@@ -9,8 +9,8 @@ from rich.console import Console
 from rich.markup import escape
 
 from mingce.base.errors import SettingError
-from mingce.base.lang import say
 from mingce.base.numbers import show_bytes
+from mingce.base.texts import sentence
 from mingce.sources.library import Library
 from mingce.view.api import Api
 from mingce.view.gate import is_loopback
@@ -43,17 +43,15 @@ def run(
         from mingce.view.export import write_export
 
         size = write_export(api, export, parse_steps(steps), rollouts, audit, lang=lang)
-        zh, en = f"已写出 {export}（{show_bytes(size)}）", f"wrote {export} ({show_bytes(size)})"
-        console.print(escape(say(lang, zh, en)), highlight=False, soft_wrap=True)
+        wrote = sentence("commands.view_wrote", lang, file=export, size=show_bytes(size))
+        console.print(escape(wrote), highlight=False, soft_wrap=True)
         return
 
     def started(address: Address) -> None:
         if not is_loopback(host):
-            zh = "警告：局域网内任何拿到下面这个地址的人都能看到这些运行；传输不加密"
-            en = "warning: anyone on the network who has this address can see these runs; nothing is encrypted"
-            console.print(f"[yellow]{escape(say(lang, zh, en))}[/]", highlight=False)
+            console.print(f"[yellow]{escape(sentence('commands.view_warning', lang))}[/]", highlight=False)
         console.print(f"mingce view  [bold]{escape(address.url)}[/]", highlight=False, soft_wrap=True)
-        console.print(say(lang, "按 Ctrl-C 结束", "Ctrl-C ends it"), style="dim", highlight=False)
+        console.print(sentence("commands.view_end", lang), style="dim", highlight=False)
 
     serve(api, host, port, browser=browser, lang=lang, started=started)
 

@@ -10,7 +10,7 @@ A new setting is a line in the table and a line in each of mingce/texts/settings
 
 from __future__ import annotations
 
-from mingce.config.checks import check_config, check_specs
+from mingce.config.checks import check_config, check_ranges, check_specs
 from mingce.config.reading import as_values, config_of, merged_config, read_config
 from mingce.config.table import (
     ActorConfig,
@@ -39,6 +39,7 @@ __all__ = [
     "SamplingConfig",
     "as_values",
     "check_config",
+    "check_ranges",
     "check_specs",
     "config_of",
     "describe",

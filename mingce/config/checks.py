@@ -52,10 +52,7 @@ def check_config(config: Config) -> None:
         value = value_of(config, key).removesuffix("+" if names is KL_NAMES else "")
         if value not in names and not (key in _FROM_FILES and names_file(value)):
             raise UnknownNameError(key, value, names)
-    for keys, least in ((_AT_LEAST_ONE, 1), (_AT_LEAST_ZERO, 0)):
-        for key in keys:
-            if not value_of(config, key) >= least:
-                raise SettingError(f"{key} must be at least {least}, but is {value_of(config, key)}.")
+    check_ranges(config)
     for key in ("credit.gamma", "credit.lam"):
         if not 0 <= value_of(config, key) <= 1:
             raise SettingError(f"{key} must lie between 0 and 1, but is {value_of(config, key)}.")
@@ -65,6 +62,14 @@ def check_config(config: Config) -> None:
         raise SettingError("sampling.temperature must be above 0 for training: a greedy policy does not explore.")
     _check_kl(config)
     check_specs(config)
+
+
+def check_ranges(config: Config) -> None:
+    """No count is below the least that makes sense."""
+    for keys, least in ((_AT_LEAST_ONE, 1), (_AT_LEAST_ZERO, 0)):
+        for key in keys:
+            if not value_of(config, key) >= least:
+                raise SettingError(f"{key} must be at least {least}, but is {value_of(config, key)}.")
 
 
 def _check_kl(config: Config) -> None:

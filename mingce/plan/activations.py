@@ -16,7 +16,7 @@ _HEAD_ROWS, _HEAD_LOGITS = 128, 1 << 20
 
 
 def layer_bytes(role: RoleModel, compute: int) -> int:
-    """Kept for the backward pass by one layer, a token. `compute` is the bytes of a number in passes."""
+    """Kept for the backward pass by one layer, per token. `compute` is the bytes of a number in passes."""
     shape = role.shape
     frozen = role.has_adapters
     return _norms(shape, frozen, compute) + _attention(shape, frozen, compute) + _mlp(role, compute)
@@ -34,12 +34,12 @@ def _norms(shape: ModelShape, frozen: bool, compute: int) -> int:
 def _attention(shape: ModelShape, frozen: bool, compute: int) -> int:
     """Rotated queries and keys, values, the output, and each head's log-sum-exp."""
     a, kv = shape.attention_width, shape.kv_width
-    kept = compute * 2 * (a + kv) + 4 * shape.heads
+    size = compute * 2 * (a + kv) + 4 * shape.heads
     if shape.keeps_qkv:
-        kept += compute * 3 * a  # the rest of the product, and a copy of the output
+        size += compute * 3 * a  # the rest of the product, and a copy of the output
     if shape.qk_norm:
-        kept += (4 + (0 if frozen else compute)) * (a + kv) + 4 * (shape.heads + shape.kv_heads)
-    return kept
+        size += (4 + (0 if frozen else compute)) * (a + kv) + 4 * (shape.heads + shape.kv_heads)
+    return size
 
 
 def _mlp(role: RoleModel, compute: int) -> int:

@@ -225,7 +225,7 @@ def _weights(model: Any, where: str) -> tuple[Sequence[Any], tuple[Weight, ...],
     stacks = {name: part for name, part in model.named_modules() if isinstance(part, ModuleList) and len(part)}
     deep = [name for name, part in stacks.items() if len(part) == model.config.num_hidden_layers]
     if not deep:
-        raise ModelError(f"{where} describes a model whose layers cannot be told from its other parts.")
+        raise ModelError(f"{where} describes a model whose layers cannot be distinguished from its other parts.")
     stack = max(deep, key=lambda name: sum(p.numel() for p in stacks[name].parameters()))
     linear = {name for name, part in model.named_modules() if isinstance(part, Linear | Conv1D)}
     layers: list[list[Weight]] = [[] for _ in stacks[stack]]

@@ -15,26 +15,22 @@ _PASSES = ("log_probs", "ref_log_probs", "values", "update_critic", "update_acto
 
 @dataclass(frozen=True)
 class Fit:
-    """What goes in."""
+    """What fits into the GPUs."""
 
-    step: bool
-    """Whether a step does."""
-    start: bool
-    """Whether the whole models that are there before they are cut do."""
+    step: bool  # whether a step fits
+    start: bool  # whether the whole models fit, before they are cut into shards
     micro_batch_tokens: int
     """The most tokens of a pass that go in, as whole rows of full length; 0 when not one row does. No more than a rank
     has in a step.
     """
-    decoded_rows: int
-    """The most rows decoded together; 0 when none, and no more than a rank has."""
-    least_memory: float
-    """Bytes a GPU must have for the job as it is."""
+    decoded_rows: int  # the most rows decoded together; 0 when none, and no more than a rank has
+    least_memory: float  # bytes a GPU must have for the job as it is
 
 
 def fit(job: Job, cluster: Cluster) -> Fit:
     """The job on the cluster."""
-    found = pools(job, cluster)
-    needed, start = (max(sizes) for sizes in zip(*((m.peak(), m.start) for m in found), strict=True))
+    ranks = pools(job, cluster)
+    needed, start = max(rank.peak() for rank in ranks), max(rank.start for rank in ranks)
     return Fit(
         step=needed <= cluster.usable,
         start=start <= cluster.usable,

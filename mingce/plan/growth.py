@@ -18,10 +18,8 @@ class Point:
     gpus: int
     nodes: int
     rollouts: int
-    peak: float
-    """Bytes on the fullest rank."""
-    start: float
-    """Bytes there before the first step."""
+    peak: float  # bytes on the fullest rank
+    start: float  # bytes there before the first step
     fits: bool
     micro_batch_tokens: int
     speed: Speed
@@ -41,7 +39,7 @@ def growth(job: Job, cluster: Cluster, most: int, *, batch_grows: bool) -> list[
 def sizes_up_to(cluster: Cluster, most: int) -> list[int]:
     """GPUs of one node (or fewer, if there are fewer), two, four …, of `most`, and of the cluster."""
     first = min(cluster.gpus, cluster.gpus_per_node)
-    first = max(first, 1 + len(cluster.own))
+    first = max(first, 1 + len(cluster.role_ranks))
     sizes = {first, cluster.gpus, most}
     while first < most:
         sizes.add(first)
@@ -51,8 +49,8 @@ def sizes_up_to(cluster: Cluster, most: int) -> list[int]:
 
 def point(job: Job, cluster: Cluster) -> Point:
     """The job on one size; where its micro-batch does not go in, with the largest that does."""
-    found = pools(job, cluster)
-    peak, start = max(memory.peak() for memory in found), max(memory.start for memory in found)
+    ranks = pools(job, cluster)
+    peak, start = max(rank.peak() for rank in ranks), max(rank.start for rank in ranks)
     if peak > cluster.usable:
         smaller = largest_micro_batch(job, cluster)
         if 0 < smaller < job.micro_batch_tokens:
@@ -73,7 +71,7 @@ def point(job: Job, cluster: Cluster) -> Point:
 def turning_point(job: Job, cluster: Cluster, most: int) -> int | None:
     """The fewest GPUs, in whole nodes, on which scoring and updating wait for the wires longer than they compute."""
     step = cluster.gpus_per_node
-    least = max(step if cluster.gpus >= step else cluster.gpus, 1 + len(cluster.own))
+    least = max(step if cluster.gpus >= step else cluster.gpus, 1 + len(cluster.role_ranks))
     for gpus in range(least, most + 1, step):
         compute, communication = step_speed(job, cluster.grown(gpus)).learning
         if communication > compute:

@@ -1,4 +1,4 @@
-"""GPUs, the links between them, and what share of their promises is taken to be kept."""
+"""GPUs, the links between them, and the share of their data sheets that a run is assumed to reach."""
 
 from __future__ import annotations
 
@@ -12,20 +12,15 @@ from mingce.plan.units import ceiling
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU by its data sheet: dense FLOP/s, bytes, and bytes a second in one direction."""
+    """One GPU by its data sheet: dense FLOP/s, bytes, and bytes per second in one direction."""
 
     name: str
     memory: float
-    flops: float
-    """In bfloat16."""
-    flops32: float
-    """In float32, without TF32."""
-    bandwidth: float
-    """Of its own memory."""
-    link: float
-    """To the GPUs of its node."""
-    network: float
-    """Its share of the node's network cards."""
+    flops: float  # in bfloat16
+    flops32: float  # in float32, without TF32
+    bandwidth: float  # of its own memory
+    link: float  # to the GPUs of its node
+    network: float  # its share of the node's network cards
 
 
 GPUS = {
@@ -80,28 +75,28 @@ class Assumptions:
 
 @dataclass(frozen=True)
 class Cluster:
-    """GPUs in nodes, one rank each. Roles named in `own` have so many of them to themselves; the actor has the rest,
-    samples there, and houses whoever has none.
+    """GPUs in nodes, one rank each. `role_ranks` are those of roles that run on GPUs of their own; the actor has the
+    rest, samples there, and shares them with the other roles.
     """
 
     gpu: Gpu
     gpus: int
     gpus_per_node: int = 8
-    own: tuple[tuple[str, int], ...] = ()
+    role_ranks: tuple[tuple[str, int], ...] = ()
     assumptions: Assumptions = Assumptions()
 
     @property
     def nodes(self) -> int:
-        """Nodes that it takes."""
+        """Number of nodes."""
         return ceiling(self.gpus, self.gpus_per_node)
 
     def ranks(self, role: str) -> int:
         """GPUs over which a role is spread."""
-        return dict(self.own).get(role) or self.gpus - sum(ranks for _, ranks in self.own)
+        return dict(self.role_ranks).get(role) or self.gpus - sum(ranks for _, ranks in self.role_ranks)
 
-    def together(self, role: str) -> bool:
-        """Whether a role is housed with the actor."""
-        return role not in dict(self.own)
+    def shares_actor(self, role: str) -> bool:
+        """Whether a role shares the actor's ranks."""
+        return role not in dict(self.role_ranks)
 
     @property
     def usable(self) -> float:
@@ -109,7 +104,7 @@ class Cluster:
         return self.gpu.memory * self.assumptions.usable
 
     def ring_rate(self, ranks: int) -> float:
-        """Bytes a second through each rank in a collective over `ranks`.
+        """Bytes per second through each rank in a collective over `ranks`.
 
         Within a node the link decides. Across nodes rings go out through every card of a node, so a node's cards
         together stand against one GPU's link.
@@ -121,5 +116,5 @@ class Cluster:
 
     def grown(self, gpus: int) -> Cluster:
         """The same kind of cluster with another number of GPUs, every pool's share kept."""
-        own = tuple((role, max(1, round(ranks * gpus / self.gpus))) for role, ranks in self.own)
-        return replace(self, gpus=gpus, own=own)
+        role_ranks = tuple((role, max(1, round(ranks * gpus / self.gpus))) for role, ranks in self.role_ranks)
+        return replace(self, gpus=gpus, role_ranks=role_ranks)

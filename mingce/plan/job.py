@@ -8,7 +8,7 @@ from pathlib import Path
 
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.base.user_files import names_file
-from mingce.config import Config, merged_config
+from mingce.config import Config, check_ranges, merged_config
 from mingce.plan import roles
 from mingce.plan.presets import find_shape, model_of_recipe
 from mingce.plan.roles import DTYPES, Precision, RoleModel
@@ -25,7 +25,6 @@ class Lengths:
 
     @property
     def row(self) -> int:
-        """Both."""
         return self.prompt + self.response
 
 
@@ -43,13 +42,10 @@ class Job:
 
     prompts: int
     samples: int
-    longest: Lengths
-    """What memory has to be kept for."""
-    expected: Lengths
-    """What time is spent on, on average."""
+    longest: Lengths  # what memory has to be kept for
+    expected: Lengths  # what time is spent on, on average
     micro_batch_tokens: int
-    decoded_rows: int
-    """Rows decoded at a time."""
+    decoded_rows: int  # rows decoded at a time
     actor: RoleModel
     critic: RoleModel | None
     reference: RoleModel | None
@@ -57,16 +53,13 @@ class Job:
     actor_learning: Learning
     critic_learning: Learning
     precision: Precision
-    shares_reference: bool = False
-    """The actor with its adapters off is the reference."""
+    shares_reference: bool = False  # the actor with its adapters off is the reference
     checkpointing: bool = False
     """Activation checkpointing: a layer keeps only its input and is computed again for the backward pass."""
-    offload: bool = False
-    """Weights, gradients and moments of the sharded models in the host's memory."""
+    offload: bool = False  # weights, gradients and moments of the sharded models in the host's memory
     reshard: bool = True
     """Gathered weights are given back after every use, and gradients summed after every micro-batch."""
-    own: tuple[tuple[str, int], ...] = ()
-    """Roles that have ranks to themselves, and how many."""
+    role_ranks: tuple[tuple[str, int], ...] = ()  # roles that have ranks to themselves, and how many
 
     @property
     def rollouts(self) -> int:
@@ -108,12 +101,13 @@ def read_job(
 
     Expected lengths are the recipe's limits unless given.
     """
-    config = _read(recipe, overrides)
+    config = merged_config(recipe, overrides)
+    check_ranges(config)  # not the whole check: a step need not fit this machine
     shape = find_shape(model) if model is not None else model_of_recipe(config.model.path, "model.path")
     lora = config.model.lora
     needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
-    own = {"critic.path": config.critic.path, "reward.model": config.reward.model}
-    others = {key: shape if path is None else model_of_recipe(path, key) for key, path in own.items()}
+    paths = {"critic.path": config.critic.path, "reward.model": config.reward.model}
+    others = {key: shape if path is None else model_of_recipe(path, key) for key, path in paths.items()}
     # a file is not executed for a plan, and is taken to need a critic
     with_critic = names_file(config.estimator) or find_estimator(config.estimator).needs_critic
     with_reference = needs_reference and not lora.rank
@@ -144,35 +138,8 @@ def read_job(
         checkpointing=config.ray.activation_checkpointing,
         offload=config.ray.cpu_offload,
         reshard=config.ray.reshards(shape.parameters),
-        own=tuple((role, ranks) for role, ranks in pools.items() if ranks),
+        role_ranks=tuple((role, ranks) for role, ranks in pools.items() if ranks),
     )
-
-
-def _read(recipe: Path | None, overrides: Sequence[str]) -> Config:
-    """The configuration, and that the sizes used here can be; the check of the whole would import torch."""
-    config = merged_config(recipe, overrides)
-    sizes = {
-        "prompts_per_step": config.prompts_per_step,
-        "samples_per_prompt": config.samples_per_prompt,
-        "minibatch_rollouts": config.minibatch_rollouts,
-        "critic.minibatch_rollouts": config.critic.minibatch_rollouts,
-        "micro_batch_tokens": config.micro_batch_tokens,
-        "data.max_prompt_tokens": config.data.max_prompt_tokens,
-        "sampling.max_new_tokens": config.sampling.max_new_tokens,
-        "sampling.max_rows": config.sampling.max_rows,
-        "actor.epochs": config.actor.epochs,
-        "critic.epochs": config.critic.epochs,
-    }
-    counts = {
-        "model.lora.rank": config.model.lora.rank,
-        "ray.critic_ranks": config.ray.critic_ranks,
-        "ray.reference_ranks": config.ray.reference_ranks,
-    }
-    for least, values in ((1, sizes), (0, counts)):
-        for key, number in values.items():
-            if number < least:
-                raise SettingError(f"{key} must be at least {least}, but is {number}.")
-    return config
 
 
 def _within(option: str, asked: int | None, key: str, limit: int) -> int:
@@ -183,11 +150,12 @@ def _within(option: str, asked: int | None, key: str, limit: int) -> int:
     return asked
 
 
-def _precision(config: Config, own: str) -> Precision:
+def _precision(config: Config, dtype: str) -> Precision:
     """As a run on GPUs would choose: `auto` is what the weights come in."""
-    stored = own if config.model.dtype == "auto" else config.model.dtype
+    stored = dtype if config.model.dtype == "auto" else config.model.dtype
     mixed = config.ray.mixed_precision
-    for key, dtype in (("model.dtype", stored), ("ray.mixed_precision", stored if mixed == "none" else mixed)):
-        if dtype not in DTYPES:
-            raise UnknownNameError(key, dtype, DTYPES)
-    return Precision(DTYPES[stored], DTYPES[stored if mixed == "none" else mixed])
+    compute = stored if mixed == "none" else mixed
+    for key, name in (("model.dtype", stored), ("ray.mixed_precision", compute)):
+        if name not in DTYPES:
+            raise UnknownNameError(key, name, DTYPES)
+    return Precision(DTYPES[stored], DTYPES[compute])

@@ -20,7 +20,7 @@ Parts = dict[str, float]
 """Bytes by kind: weights, gradients, optimizer, gathered, activations, workspace, cache, ledger."""
 
 _LEDGER_SENT, _LEDGER_LEARNED, _COLUMN = 10, 6, 4
-"""Bytes of ids and masks, a slot; columns that are learned from (losses make as many again); bytes of a column."""
+"""Bytes of ids and masks per slot; columns that are learned from (losses make as many again); bytes of a column."""
 
 
 @dataclass(frozen=True)
@@ -29,20 +29,16 @@ class RankMemory:
 
     pool: str
     ranks: int
-    resident: dict[str, Parts]
-    """By role, the whole step long; whole weights to sample with are the role `sampler`."""
-    stages: dict[str, Parts]
-    """What each stage adds."""
+    resident: dict[str, Parts]  # by role, for the whole step; whole weights for sampling are the role `sampler`
+    stages: dict[str, Parts]  # what each stage adds
     start: float
     """The most before the first step: the actor as it was loaded, and a second whole model, copied from it to be cut
     or to sample with.
     """
-    host: float
-    """In the host's memory, a rank."""
+    host: float  # in the host's memory, per rank
 
     @property
     def stays(self) -> float:
-        """All that stays."""
         return sum(sum(parts.values()) for parts in self.resident.values())
 
     @property
@@ -57,8 +53,8 @@ class RankMemory:
 
 def pools(job: Job, cluster: Cluster) -> list[RankMemory]:
     """One rank of each pool, the actor's first."""
-    apart = [role for role in job.sharded if not cluster.together(role.name)]
-    with_actor = [role for role in job.sharded if cluster.together(role.name)]
+    apart = [role for role in job.sharded if not cluster.shares_actor(role.name)]
+    with_actor = [role for role in job.sharded if cluster.shares_actor(role.name)]
     return [_pool(job, cluster, "actor", with_actor), *(_pool(job, cluster, role.name, [role]) for role in apart)]
 
 
@@ -125,18 +121,18 @@ def update_parts(job: Job, role: RoleModel, ranks: int) -> Parts:
     learning = job.actor_learning if role is job.actor else job.critic_learning
     tokens, scored = micro_batch(job, ranks, min(job.rollouts, learning.minibatch_rollouts))
     c, again = job.precision.compute, job.checkpointing
-    kept = float(activations.kept_bytes(role, tokens, scored, c, checkpointing=again))
+    saved = float(activations.kept_bytes(role, tokens, scored, c, checkpointing=again))
     gathered = gathered_bytes(job, role, ranks)
     if ranks > 1 and not job.reshard:
         gathered += SUMMED * role.whole(learning=True)  # gradients wait whole for the minibatch's last pass
     head: Parts = {
         "gathered": gathered,
-        "activations": kept,
+        "activations": saved,
         "workspace": float(activations.head_bytes(role, scored, c, backward=True)),
     }
     layer: Parts = {
         "gathered": gathered + (gradient_bytes(role.layer, ranks, job.precision) if ranks > 1 else 0.0),
-        "activations": kept,
+        "activations": saved,
         "workspace": float(activations.backward_bytes(role, tokens, c, checkpointing=again)),
     }
     end: Parts = {

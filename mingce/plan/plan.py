@@ -23,8 +23,7 @@ from mingce.plan.units import parse_bytes, parse_rate
 class Request:
     """The words of the command line."""
 
-    settings: Sequence[str] = ()
-    """A recipe and settings as key=value."""
+    settings: Sequence[str] = ()  # a recipe and settings as key=value
     model_config: str | None = None
     gpus: int = 8
     gpus_per_node: int = 8
@@ -48,8 +47,7 @@ class Plan:
     cluster: Cluster
     memory: list[RankMemory]
     fit: Fit
-    used: Job
-    """The job with a micro-batch that goes in, where the recipe's does not; speed and traffic are of this one."""
+    used: Job  # the job with a micro-batch that goes in, where the recipe's does not; speed and traffic are of this one
     flows: list[Flow]
     speed: Speed
     activations: dict[str, tuple[float, float]]
@@ -57,8 +55,7 @@ class Plan:
     same_batch: list[Point]
     growing_batch: list[Point]
     turning_point: int | None
-    most: int
-    """GPUs up to which growth was looked at."""
+    most: int  # GPUs up to which growth was looked at
 
 
 def make_plan(request: Request) -> Plan:
@@ -77,15 +74,15 @@ def make_plan(request: Request) -> Plan:
     most = max(cluster.gpus, 8 * cluster.gpus_per_node) if request.up_to is None else request.up_to
     if most < cluster.gpus:
         raise SettingError(f"--up-to is {most}, fewer than the {cluster.gpus} GPUs of --gpus; raise it.")
-    found = fit(job, cluster)
+    fits = fit(job, cluster)
     used = job
-    if 0 < found.micro_batch_tokens < job.micro_batch_tokens and not found.step:
-        used = replace(job, micro_batch_tokens=found.micro_batch_tokens)
+    if 0 < fits.micro_batch_tokens < job.micro_batch_tokens and not fits.step:
+        used = replace(job, micro_batch_tokens=fits.micro_batch_tokens)
     return Plan(
         job=job,
         cluster=cluster,
         memory=pools(job, cluster),
-        fit=found,
+        fit=fits,
         used=used,
         flows=flows(used, cluster),
         speed=step_speed(used, cluster),
@@ -102,13 +99,13 @@ def _cluster(request: Request, job: Job) -> Cluster:
         if value < 1:
             raise SettingError(f"{option} is {value}, but must be at least 1.")
     gpu = _gpu(request)
-    apart = sum(ranks for _, ranks in job.own)
+    apart = sum(ranks for _, ranks in job.role_ranks)
     if apart >= request.gpus:
         raise SettingError(
             f"ray.critic_ranks and ray.reference_ranks take {apart} ranks, which leaves none of {request.gpus} GPUs to "
             "the actor; raise --gpus."
         )
-    return Cluster(gpu, request.gpus, request.gpus_per_node, job.own, Assumptions().replaced(request.assume))
+    return Cluster(gpu, request.gpus, request.gpus_per_node, job.role_ranks, Assumptions().replaced(request.assume))
 
 
 def _gpu(request: Request) -> Gpu:
@@ -118,8 +115,8 @@ def _gpu(request: Request) -> Gpu:
     if request.gpu_memory is not None:
         gpu = replace(gpu, memory=parse_bytes("--gpu-memory", request.gpu_memory))
     rates = {"bandwidth": request.bandwidth, "link": request.link, "network": request.network}
-    given: dict[str, Any] = {name: parse_rate(f"--{name}", text) for name, text in rates.items() if text is not None}
-    gpu = replace(gpu, **given)
+    changes: dict[str, Any] = {name: parse_rate(f"--{name}", text) for name, text in rates.items() if text is not None}
+    gpu = replace(gpu, **changes)
     if request.tflops is not None:
         if not request.tflops > 0:
             raise SettingError(f"--tflops is {request.tflops:g}, but must be above 0.")
@@ -128,7 +125,7 @@ def _gpu(request: Request) -> Gpu:
 
 
 def _activations(job: Job, cluster: Cluster) -> dict[str, tuple[float, float]]:
-    kept = {}
+    sizes = {}
     for role, learning in ((job.actor, job.actor_learning), (job.critic, job.critic_learning)):
         if role is not None:
             rollouts = min(job.rollouts, learning.minibatch_rollouts)
@@ -137,5 +134,5 @@ def _activations(job: Job, cluster: Cluster) -> dict[str, tuple[float, float]]:
                 float(activations.kept_bytes(role, tokens, scored, job.precision.compute, checkpointing=checkpointing))
                 for checkpointing in (False, True)
             )
-            kept[role.name] = without, with_
-    return kept
+            sizes[role.name] = without, with_
+    return sizes

@@ -52,14 +52,7 @@ PRESETS: dict[str, dict[str, Any]] = {
     "qwen3-8b": _config("qwen3", _QWEN, 4096, 12_288, 36, 32, 8, head_dim=128),
     "qwen3-14b": _config("qwen3", _QWEN, 5120, 17_408, 40, 40, 8, head_dim=128),
     "qwen3-32b": _config("qwen3", _QWEN, 5120, 25_600, 64, 64, 8, head_dim=128),
-    "gpt2": {
-        "model_type": "gpt2",
-        "vocab_size": 50_257,
-        "n_embd": 768,
-        "n_layer": 12,
-        "n_head": 12,
-        "n_positions": 1024,
-    },
+    "gpt2": dict(model_type="gpt2", vocab_size=50_257, n_embd=768, n_layer=12, n_head=12, n_positions=1024),
     "pythia-1b": _config("gpt_neox", 50_304, 2048, 8192, 16, 8, 8, dtype="float16"),
 }
 

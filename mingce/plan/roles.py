@@ -35,8 +35,7 @@ class RoleModel:
     shape: ModelShape
     layer: tuple[Weight, ...]
     ends: tuple[Weight, ...]
-    scores_tokens: bool
-    """Whether an output layer over the vocabulary is on top; else one number a state."""
+    scores_tokens: bool  # whether an output layer over the vocabulary is on top; else one number per state
 
     def whole(self, *, learning: bool = False) -> int:
         """Its numbers, or those that learn."""

@@ -22,7 +22,6 @@ class Weight:
 
     @cached_property
     def count(self) -> int:
-        """Its numbers."""
         return math.prod(self.size)
 
     def shard(self, ranks: int) -> int:
@@ -36,34 +35,27 @@ class ModelShape:
 
     name: str
     family: str
-    dtype: str
-    """What its weights come in."""
+    dtype: str  # what its weights come in
     vocab: int
     hidden: int
     layers: int
     heads: int
     kv_heads: int
     head_dim: int
-    inner: int
-    """Width of the feed-forward part."""
-    layer: tuple[Weight, ...]
-    """Weights of one block."""
+    inner: int  # width of the feed-forward part
+    layer: tuple[Weight, ...]  # weights of one block
     ends: tuple[Weight, ...]
     """Weights outside the blocks: embeddings, the last norm, and the output layer unless it is the embedding."""
-    output: Weight
-    """The output layer `[V, D]`, in `ends` or tied to the embedding."""
+    output: Weight  # the output layer `[V, D]`, in `ends` or tied to the embedding
     activation: str
     gated: bool
-    norms: int
-    """How many times a layer normalises its states."""
+    norms: int  # how many times a layer normalises its states
     rms_norm: bool
     qk_norm: bool
-    parallel: bool
-    """Attention and feed-forward read the same input (GPT-NeoX)."""
+    parallel: bool  # attention and feed-forward read the same input (GPT-NeoX)
     keeps_qkv: bool
     """Values are a part of one product with queries and keys, whose rotated copies are kept beside it (GPT-NeoX)."""
-    experts: int = 1
-    """Feed-forward parts of a layer, of which a token goes through some; all of them count as its work."""
+    experts: int = 1  # feed-forward parts of a layer, of which a token goes through some; all of them count as its work
 
     @property
     def parameters(self) -> int:

@@ -1,4 +1,4 @@
-"""Seconds of a step by stage, from FLOPs, bytes and what share of the hardware's promises is kept.
+"""Seconds of a step by stage, from FLOPs, bytes and the share of the hardware's speed that is reached.
 
 Gathers of the next layer run beside the work on this one, so a stage takes the longer of computing and communicating.
 """
@@ -21,18 +21,11 @@ class Stage:
     name: str
     compute: float
     communication: float
-    beside: float = 0.0
-    """What runs after both: the optimizer, the ledger's way, copies from the host."""
+    beside: float = 0.0  # what follows both: the optimizer, sending the ledger, copies from the host
 
     @property
     def seconds(self) -> float:
-        """How long it takes."""
         return max(self.compute, self.communication) + self.beside
-
-    @property
-    def waits(self) -> bool:
-        """Whether communication takes longer than computing."""
-        return self.communication > self.compute
 
 
 @dataclass(frozen=True)
@@ -40,14 +33,10 @@ class Speed:
     """A step's time."""
 
     stages: tuple[Stage, ...]
-    tokens: int
-    """Response tokens of a step."""
-    row_tokens: int
-    """Prompt and response tokens of a step."""
+    tokens: int  # response tokens of a step
 
     @property
     def seconds(self) -> float:
-        """Of a step."""
         return sum(stage.seconds for stage in self.stages)
 
     @property
@@ -58,8 +47,8 @@ class Speed:
     @property
     def learning(self) -> tuple[float, float]:
         """(computing, communicating) seconds of scoring and updating."""
-        kept = [stage for stage in self.stages if stage.name not in ("generate", "score", "refresh")]
-        return sum(stage.compute for stage in kept), sum(stage.communication for stage in kept)
+        stages = [stage for stage in self.stages if stage.name not in ("generate", "score", "refresh")]
+        return sum(stage.compute for stage in stages), sum(stage.communication for stage in stages)
 
 
 def step_speed(job: Job, cluster: Cluster) -> Speed:
@@ -87,8 +76,7 @@ def step_speed(job: Job, cluster: Cluster) -> Speed:
             stages.append(Stage(name, _update(job, cluster, role, learning), wires.get(name, 0.0), after))
     if "refresh" in wires:
         stages.append(Stage("refresh", 0.0, wires["refresh"]))
-    rows = job.rollouts
-    return Speed(tuple(stages), rows * job.expected.response, rows * job.expected.row)
+    return Speed(tuple(stages), job.rollouts * job.expected.response)
 
 
 def forward_flops(role: RoleModel, job: Job) -> float:
@@ -104,12 +92,9 @@ def _layers_flops(role: RoleModel, job: Job) -> float:
 
 def _head_flops(role: RoleModel, job: Job) -> float:
     """The output layer, on tokens that are scored only."""
-    shape = role.shape
-    return (
-        2.0 * shape.output.count * job.expected.response
-        if role.scores_tokens
-        else 2.0 * shape.hidden * job.expected.row
-    )
+    if role.scores_tokens:
+        return 2.0 * role.shape.output.count * job.expected.response
+    return 2.0 * role.shape.hidden * job.expected.row
 
 
 def update_flops(role: RoleModel, job: Job) -> float:

@@ -19,8 +19,7 @@ class Flow:
     """What a rank sends in a stage."""
 
     stage: str
-    kind: str
-    """gather, sum, refresh or ledger."""
+    kind: str  # gather, sum, refresh or ledger
     bytes: float
     collectives: int
     ranks: int
@@ -35,22 +34,22 @@ class Flow:
 
 def flows(job: Job, cluster: Cluster) -> list[Flow]:
     """All of a step."""
-    found = _scoring(job, cluster, job.actor, "log_probs")
+    parts = _scoring(job, cluster, job.actor, "log_probs")
     if job.shares_reference:
-        found += _scoring(job, cluster, job.actor, "ref_log_probs")
+        parts += _scoring(job, cluster, job.actor, "ref_log_probs")
     if job.reference is not None:
-        found += _scoring(job, cluster, job.reference, "ref_log_probs")
+        parts += _scoring(job, cluster, job.reference, "ref_log_probs")
     if job.critic is not None:
-        found += _scoring(job, cluster, job.critic, "values")
-        found += _update(job, cluster, job.critic, "update_critic", job.critic_learning)
-    found += _update(job, cluster, job.actor, "update_actor", job.actor_learning)
+        parts += _scoring(job, cluster, job.critic, "values")
+        parts += _update(job, cluster, job.critic, "update_critic", job.critic_learning)
+    parts += _update(job, cluster, job.actor, "update_actor", job.actor_learning)
     ranks = cluster.ranks("actor")
     if ranks > 1:
         layer, ends = (sum(weight.learns for weight in group) for group in (job.actor.layer, job.actor.ends))
         tensors = job.actor.shape.layers * layer + ends
         whole = ranks * job.actor.shard(ranks, learning=True) * job.precision.stored
-        found.append(Flow("refresh", "refresh", whole * (ranks - 1) / ranks, tensors, ranks))
-    return [flow for flow in found if flow.bytes]
+        parts.append(Flow("refresh", "refresh", whole * (ranks - 1) / ranks, tensors, ranks))
+    return [flow for flow in parts if flow.bytes]
 
 
 def passes(job: Job, ranks: int, rollouts: int) -> int:
@@ -70,7 +69,7 @@ def sum_bytes(role: RoleModel, ranks: int) -> float:
 
 
 def groups(role: RoleModel, *, learning: bool = False) -> int:
-    """Collectives that one gather of a whole model takes: one a layer, one for the rest."""
+    """Collectives that one gather of a whole model takes: one per layer, one for the rest."""
     return role.shape.layers * (shard(role.layer, 1, learning) > 0) + (shard(role.ends, 1, learning) > 0)
 
 

@@ -24,7 +24,7 @@ def parse_bytes(option: str, text: str) -> float:
 
 
 def parse_rate(option: str, text: str) -> float:
-    """Bytes a second: `50GB/s` → 50e9; a small b is bits, as networks are sold: `400Gb/s` → 50e9."""
+    """Bytes per second: `50GB/s` → 50e9; a small b is bits, as networks are sold: `400Gb/s` → 50e9."""
     size = _SIZE.fullmatch(text.strip().removesuffix("/s"))
     if size is None or not text.strip().endswith("/s") or not float(size[1]) > 0:
         raise SettingError(

@@ -11,7 +11,7 @@ from mingce.plan.speed import Speed
 
 
 def plan_values(plan: Plan) -> dict[str, Any]:
-    """Everything a plan found."""
+    """All numbers of a plan."""
     job, cluster = plan.job, plan.cluster
     return {
         "model": {
@@ -82,14 +82,8 @@ def _speed(speed: Speed) -> dict[str, Any]:
 
 
 def _point(point: Point) -> dict[str, Any]:
-    return {
-        "gpus": point.gpus,
-        "nodes": point.nodes,
-        "rollouts": point.rollouts,
-        "peak": point.peak,
-        "start": point.start,
-        "fits": point.fits,
-        "micro_batch_tokens": point.micro_batch_tokens,
+    figures = {name: value for name, value in vars(point).items() if name != "speed"}
+    return figures | {
         "seconds": point.speed.seconds,
         "tokens_per_second": point.speed.tokens_per_second,
         "compute_seconds": point.speed.learning[0],

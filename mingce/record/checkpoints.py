@@ -3,7 +3,7 @@
     checkpoints/step-000012/
       actor.safetensors …            the weights by role
       actor.optimizer.safetensors …  the optimizer's moments; older checkpoints may do without (keep.optimizer)
-      actor/ …                       or, where many ranks held both, a file a rank (torch.distributed.checkpoint)
+      actor/ …                       or, where many ranks held both, a file per rank (torch.distributed.checkpoint)
       state.json                     everything that is not a tensor: the optimizers' settings, the KL coefficient
       manifest.json                  format, step, score, fingerprints of what the run depends on, what the logs held,
                                      size and SHA-256 of every file, and its own
@@ -197,7 +197,7 @@ def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = 
     """The newest checkpoint that is whole, or None when there has been none.
 
     Tensors are read at once, for a training process may remove the checkpoint later; without `read`, when they are
-    asked for. Each one passed over is told to `on_fallback` in one sentence; if all are it is an error. A run that
+    asked for. `on_fallback` receives one sentence for each one passed over; if all are, it is an error. A run that
     trains does not pass over one that cannot be read, for what it does next would replace it.
     """
     passed: dict[int, str] = {}

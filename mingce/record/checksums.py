@@ -22,7 +22,7 @@ def sha256(content: bytes) -> str:
     return hashlib.sha256(content).hexdigest()
 
 
-def sealed(values: Mapping[str, Any], before: str) -> str:
+def seal(values: Mapping[str, Any], before: str) -> str:
     """The chain of a line that follows the one of chain `before`."""
     return sha256(before.encode() + as_line(values))
 
@@ -45,7 +45,7 @@ class Checksums:
     def line(self, step: int, digests: Mapping[str, str]) -> bytes:
         """The next line, to be appended at once."""
         values = {"step": step} | dict(digests)
-        self._chain = sealed(values, self.chain)
+        self._chain = seal(values, self.chain)
         return as_line(values | {"chain": self._chain})
 
     def reopen(self) -> None:

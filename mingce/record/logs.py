@@ -71,10 +71,9 @@ def step_of(line: bytes, path: Path, number: int) -> int:
 def numbers_of(line: bytes, path: Path, number: int) -> dict[str, float]:
     """The numbers of a line, by name."""
     try:
-        found = json.loads(line)
-        return {"step": int(found["step"])} | {
-            name: float(value) if isinstance(value, str) else value for name, value in found.items() if name != "step"
-        }
+        values = json.loads(line)
+        numbers = {name: float(value) if isinstance(value, str) else value for name, value in values.items()}
+        return numbers | {"step": int(values["step"])}
     except (ValueError, KeyError, TypeError, AttributeError, OverflowError, RecursionError) as error:
         raise RunError(f"line {number} of {path} is damaged; delete that line") from error
 

@@ -2,13 +2,13 @@
 
     runs/<name>/
       config.yaml       the settings, resolved
-      metrics.jsonl     one line a step, the same bytes however often the run was interrupted
+      metrics.jsonl     one line per step, the same bytes however often the run was interrupted
       timings.jsonl     seconds and speeds, which differ from one time to the next
       events.jsonl      what happened besides steps: processes that were lost and replaced, what changed at a resume
-      audit.jsonl       one line an audited step: what the audit of its ledger found
-      checksums.jsonl   one line a step: the SHA-256 of what it wrote, for `mingce verify`
-      ledger/           one Parquet file a step (mingce.record.store)
-      checkpoints/      one directory a checkpoint (mingce.record.checkpoints)
+      audit.jsonl       one line per audited step: the findings in its ledger
+      checksums.jsonl   one line per step: the SHA-256 of what it wrote, for `mingce verify`
+      ledger/           one Parquet file per step (mingce.record.store)
+      checkpoints/      one directory per checkpoint (mingce.record.checkpoints)
       tensorboard/
       lock              held by the one process that trains here
 
@@ -163,7 +163,7 @@ class Run:
 
     @property
     def _logs(self) -> tuple[Path, ...]:
-        """The files that grow by a line a step; checksums first: a rewind cut short leaves none without its data."""
+        """The files that grow by a line per step; checksums first: a rewind cut short leaves none without its data."""
         return self.checksums.path, self.metrics_path, self.timings_path, self.audit_path
 
     @property
@@ -216,10 +216,10 @@ class Run:
                 digests[path.stem] = sha256(line)
         self._append(self.checksums.path, self.checksums.line(step, digests))
 
-    def log_audit(self, step: int, found: Mapping[str, Any]) -> None:
-        """Append what the audit of one step's ledger found, as JSON."""
+    def log_audit(self, step: int, report: Mapping[str, Any]) -> None:
+        """Append the audit of one step's ledger, as JSON."""
         assert self.training, "this run was opened for reading only"
-        line = as_line({"step": step} | dict(found))
+        line = as_line({"step": step} | dict(report))
         self._append(self.audit_path, line)
         self._pending["audit"] = sha256(line)
 

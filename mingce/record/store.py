@@ -1,4 +1,4 @@
-"""Ledgers on disk: one Parquet file a step, one row a rollout, any rollout readable without scanning.
+"""Ledgers on disk: one Parquet file per step, one row per rollout, any rollout readable without scanning.
 
     ledger/step-000012.parquet      token columns as lists as long as the rollout, row columns as plain values
     ledger/uids.sqlite              uid → (step, row); a cache, made again from the files whenever it does not fit
@@ -122,14 +122,14 @@ class LedgerStore:
                 if not 0 <= row < count:
                     raise RunError(f"step {step} has {count} rollouts, numbered from 0; there is no row {row}")
             names = None if columns is None else [name for name in file.schema_arrow.names if name in columns]
-            found: dict[int, dict[str, Any]] = {}
+            rollouts: dict[int, dict[str, Any]] = {}
             size = file.metadata.row_group(0).num_rows if count else 1
             for group in sorted({row // size for row in rows}):
                 table = file.read_row_group(group, columns=names, use_threads=False)
                 for row in (row for row in rows if row // size == group):
                     one = _cut(table.slice(row - group * size, 1), tokens)
-                    found[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
-            return [found[row] for row in rows]
+                    rollouts[row] = {name: _plain(name, one[name])[0] for name in one.column_names}
+            return [rollouts[row] for row in rows]
 
     def column_names(self, step: int) -> list[str]:
         """The names of a step's columns, as stored."""
@@ -223,8 +223,8 @@ class LedgerStore:
     def _uids(self, step: int) -> list[str]:
         with self._opened(step) as file:
             names = [name for name in file.schema_arrow.names if name == "uid"]
-            found: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
-            return found
+            uids: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
+            return uids
 
     def _scan(self, uid: str) -> tuple[int, int]:
         """Find a uid without the index, which must be wrong and is rebuilt."""
@@ -240,7 +240,7 @@ class LedgerStore:
 class _UidIndex:
     """Where each uid is. Nothing is lost when this file is: it only saves reading every ledger to find one rollout.
 
-    One line a ledger with eight bytes of hash a row, looked through from end to end: adding costs the same at step
+    One line per ledger with eight bytes of hash per row, looked through from end to end: adding costs the same at step
     10,000 as at step 1, and looking through five million uids takes a moment.
     """
 
@@ -275,8 +275,8 @@ class _UidIndex:
         key = _key(uid)
         with self._opened() as database:
             query = "SELECT step, keys FROM files WHERE instr(keys, ?) ORDER BY step"
-            found = database.execute(query, (key,)).fetchall()
-        return [(step, at // 8) for step, keys in found for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
+            files = database.execute(query, (key,)).fetchall()
+        return [(step, at // 8) for step, keys in files for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
 
 
 def _key(uid: str) -> bytes:

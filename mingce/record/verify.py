@@ -11,14 +11,14 @@ import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 from mingce.base.errors import MingceError
-from mingce.base.lang import display_lang, say
 from mingce.base.places import steps_in
 from mingce.base.reading import MAX_LOG, open_regular, read_regular
+from mingce.base.texts import sentence
 from mingce.record import checkpoints
-from mingce.record.checksums import chain_of, sealed, sha256
+from mingce.record.checksums import chain_of, seal, sha256
 from mingce.record.logs import all_lines, as_line
 from mingce.record.run import Run, step_name
 
@@ -31,12 +31,20 @@ _IGNORED = ("lock", "uids.sqlite", "uids.sqlite-journal")
 
 
 @dataclass(frozen=True)
-class Found:
+class FileState:
     """What is known of a file: whole, damaged, or not covered by any checksum, and why."""
 
     path: str
     state: State
     why: str = ""
+
+
+def _damaged(path: str, name: str, **values: object) -> FileState:
+    return FileState(path, "damaged", sentence(f"files.{name}", **values))
+
+
+def _uncovered(path: str, name: str, **values: object) -> FileState:
+    return FileState(path, "uncovered", sentence(f"files.{name}", **values))
 
 
 @dataclass
@@ -48,21 +56,21 @@ class _Records:
     there: bool
 
 
-def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> Iterator[Found]:
+def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> Iterator[FileState]:
     """Every file of the run, one after the other; `progress` is called before each that takes long."""
     records, wrong = _read_records(run)
     chain_lost = False
     for step in run.checkpoint_steps():
         path = run.checkpoints_path / step_name(step)
         progress(f"checkpoints/{path.name}")
-        found = list(_checkpoint(run, path))
-        yield from found
-        logs = None if any(one.state == "damaged" for one in found) else checkpoints.read_manifest(path).get("logs")
+        files = list(_checkpoint(run, path))
+        yield from files
+        logs = None if any(file.state == "damaged" for file in files) else checkpoints.read_manifest(path).get("logs")
         chain_lost |= logs is not None and logs["chain"] not in records.chains
     if chain_lost and not wrong:
-        wrong = _say("存档记得的那一行不在里面", "the line that a checkpoint remembers is not in it")
+        wrong = sentence("files.line_lost")
     if records.there or wrong:
-        yield Found("checksums.jsonl", "damaged" if wrong else "whole", wrong)
+        yield FileState("checksums.jsonl", "damaged" if wrong else "whole", wrong)
     yield _config(run, records)
     for kind in LOGS:
         yield from _log(run.path / f"{kind}.jsonl", records.digests[kind])
@@ -70,10 +78,6 @@ def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> I
     yield from _ledgers(run, dict(records.digests["ledger"]), progress)
     yield from _tensorboard(run, progress)
     yield from _others(run)
-
-
-def _say(zh: str, en: str) -> str:
-    return say(display_lang(), zh, en)
 
 
 def _read_records(run: Run) -> tuple[_Records, str]:
@@ -85,12 +89,12 @@ def _read_records(run: Run) -> tuple[_Records, str]:
         try:
             values = json.loads(line)
             chain = values.pop("chain")
-            fits = chain == sealed(values, before) and line == as_line(values | {"chain": chain})
+            fits = chain == seal(values, before) and line == as_line(values | {"chain": chain})
             step = int(values.pop("step"))
         except (ValueError, LookupError, TypeError, AttributeError, OverflowError, RecursionError):
             fits, values, step = False, {}, 0
         if not fits:
-            wrong = wrong or _say(f"第 {number} 行与校验和不符", f"line {number} does not match its checksum")
+            wrong = wrong or sentence("files.line", number=number)
         before = chain_of(line)
         records.chains.add(before)
         for kind, digest in values.items() if fits else ():
@@ -98,40 +102,36 @@ def _read_records(run: Run) -> tuple[_Records, str]:
     return records, wrong
 
 
-def _checkpoint(run: Run, path: Path) -> Iterator[Found]:
+def _checkpoint(run: Run, path: Path) -> Iterator[FileState]:
     """A checkpoint's files; or the first thing that is wrong with it."""
     place = f"checkpoints/{path.name}"
     try:
         checkpoints.verify(path)
         manifest = checkpoints.read_manifest(path)
     except MingceError as error:
-        yield Found(place, "damaged", str(error))
+        yield FileState(place, "damaged", str(error))
         return
     names = {*manifest["files"], "manifest.json"}
-    yield from (Found(f"{place}/{name}", "whole") for name in sorted(names))
+    yield from (FileState(f"{place}/{name}", "whole") for name in sorted(names))
     for file in sorted(path.rglob("*")):
         if not file.is_dir() and (name := file.relative_to(path).as_posix()) not in names:
-            yield Found(f"{place}/{name}", "uncovered", _say("不属于这个存档", "not part of the checkpoint"))
+            yield _uncovered(f"{place}/{name}", "not_of_checkpoint")
 
 
-def _config(run: Run, records: _Records) -> Found:
+def _config(run: Run, records: _Records) -> FileState:
     known = [digest for _, digest in records.digests["config"]]
     try:
         content = read_regular(run.path / "config.yaml")
     except OSError as error:
-        return Found("config.yaml", "damaged", str(error.strerror))
+        return FileState("config.yaml", "damaged", str(error.strerror))
     if not known:
-        return Found("config.yaml", "uncovered", _OLDER())
+        return _uncovered("config.yaml", "older_run")
     if sha256(content) == known[-1]:
-        return Found("config.yaml", "whole")
-    return Found("config.yaml", "damaged", _say("与写下时不同", "not what was written"))
+        return FileState("config.yaml", "whole")
+    return _damaged("config.yaml", "not_as_written")
 
 
-def _OLDER() -> str:
-    return _say("没有它的校验和（较早的运行）", "there is no checksum of it (an older run)")
-
-
-def _log(path: Path, expected: list[tuple[int, str]]) -> Iterator[Found]:
+def _log(path: Path, expected: list[tuple[int, str]]) -> Iterator[FileState]:
     """A log against the digests of its lines; lines before the first and after the last digest are not covered."""
     lines = [sha256(line) for line in all_lines(path)]
     known = {digest for _, digest in expected}
@@ -140,20 +140,16 @@ def _log(path: Path, expected: list[tuple[int, str]]) -> Iterator[Found]:
     matched = [lines[index] for index in places]
     if missing:
         listed = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
-        zh = f"{len(missing)} 行缺失或与校验和不符（第 {listed} 步）"
-        why = _say(zh, f"{len(missing)} lines are missing or do not match their checksum (steps {listed})")
-        yield Found(path.name, "damaged", why)
+        yield _damaged(path.name, "lines_missing", count=len(missing), steps=listed)
     elif matched != [digest for _, digest in expected] or (places and places[-1] - places[0] + 1 != len(places)):
-        yield Found(path.name, "damaged", _say("行的次序变了或多出了行", "lines were added or changed places"))
+        yield _damaged(path.name, "lines_moved")
     elif expected:
-        yield Found(path.name, "whole")
+        yield FileState(path.name, "whole")
     if len(lines) > len(matched) and not missing:
-        count = len(lines) - len(matched)
-        zh, en = f"{count} 行没有校验和", f"{count} lines have no checksum (an older run, or written as it was killed)"
-        yield Found(path.name, "uncovered", _say(zh, en))
+        yield _uncovered(path.name, "lines_uncovered", count=len(lines) - len(matched))
 
 
-def _events(path: Path) -> Iterator[Found]:
+def _events(path: Path) -> Iterator[FileState]:
     lines, wrong, uncovered = all_lines(path), [], 0
     for number, line in enumerate(lines, 1):
         try:
@@ -167,59 +163,56 @@ def _events(path: Path) -> Iterator[Found]:
         if not fits and not older:
             wrong.append(number)
     if wrong:
-        listed = ", ".join(map(str, wrong[:5]))
-        yield Found(path.name, "damaged", _say(f"第 {listed} 行损坏", f"damaged lines: {listed}"))
+        yield _damaged(path.name, "lines_damaged", lines=", ".join(map(str, wrong[:5])))
     elif uncovered:
-        yield Found(path.name, "uncovered", _OLDER())
+        yield _uncovered(path.name, "older_run")
     elif lines:
-        yield Found(path.name, "whole")
+        yield FileState(path.name, "whole")
 
 
-def _ledgers(run: Run, digests: dict[int, str], progress: Callable[[str], object]) -> Iterator[Found]:
+def _ledgers(run: Run, digests: dict[int, str], progress: Callable[[str], object]) -> Iterator[FileState]:
     there = steps_in(run.ledger_path, ".parquet")
     for step in sorted({*there, *digests}):
         name = f"ledger/{step_name(step)}.parquet"
         progress(name)
         if step not in there:
-            yield Found(name, "damaged", _say("缺失", "missing"))
+            yield _damaged(name, "missing")
         elif step in digests:
             yield _whole_file(run.path, name, digests[step])
         else:
             try:
                 run.ledger.read(step)  # pages have checksums of their own
-                yield Found(name, "uncovered", _OLDER())
+                yield _uncovered(name, "older_run")
             except MingceError as error:
-                yield Found(name, "damaged", str(error))
+                yield FileState(name, "damaged", str(error))
 
 
-def _whole_file(root: Path, name: str, digest: str) -> Found:
+def _whole_file(root: Path, name: str, digest: str) -> FileState:
     try:
         with open_regular(root / name) as file:
             whole = hashlib.file_digest(file, "sha256").hexdigest() == digest
     except OSError as error:
-        return Found(name, "damaged", str(error.strerror))
+        return FileState(name, "damaged", str(error.strerror))
     if whole:
-        return Found(name, "whole")
-    return Found(name, "damaged", _say("与校验和不符", "does not match its checksum"))
+        return FileState(name, "whole")
+    return _damaged(name, "checksum")
 
 
-def _tensorboard(run: Run, progress: Callable[[str], object]) -> Iterator[Found]:
+def _tensorboard(run: Run, progress: Callable[[str], object]) -> Iterator[FileState]:
     """TensorBoard's files, whose records have checksums of their own; a kill cuts the last one short."""
     for path in sorted(run.tensorboard_path.rglob("*tfevents*")) if run.tensorboard_path.is_dir() else ():
         name = path.relative_to(run.path).as_posix()
         progress(name)
         try:
             if path.stat().st_size > LARGEST_EVENTS:
-                yield Found(
-                    name, "uncovered", _say("太大，未检查；metrics.jsonl 有同样的数", "large; metrics.jsonl has it all")
-                )
+                yield _uncovered(name, "large")
             else:
                 yield _events_file(name, read_regular(path, MAX_LOG))
         except OSError as error:
-            yield Found(name, "damaged", str(error.strerror))
+            yield FileState(name, "damaged", str(error.strerror))
 
 
-def _events_file(name: str, content: bytes) -> Found:
+def _events_file(name: str, content: bytes) -> FileState:
     """TFRecords one after the other: size, its CRC, data, their CRC."""
     place = 0
     while place < len(content):
@@ -228,13 +221,11 @@ def _events_file(name: str, content: bytes) -> Found:
         sound = len(head) < 12 or int.from_bytes(head[8:], "little") == _masked_crc(head[:8])
         data, end = content[place + 12 : place + 12 + size], content[place + 12 + size : place + 16 + size]
         if sound and len(end) < 4:
-            return Found(
-                name, "uncovered", _say("最后一条没有写完（进程被杀）", "the last record is cut short, as by a kill")
-            )
+            return _uncovered(name, "record_cut")
         if not sound or int.from_bytes(end, "little") != _masked_crc(data):
-            return Found(name, "damaged", _say(f"从第 {place} 字节起损坏", f"damaged from byte {place} on"))
+            return _damaged(name, "from_byte", place=place)
         place += 16 + size
-    return Found(name, "whole")
+    return FileState(name, "whole")
 
 
 def _crc_table() -> list[int]:
@@ -258,7 +249,7 @@ def _masked_crc(data: bytes) -> int:
     return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
-def _others(run: Run) -> Iterator[Found]:
+def _others(run: Run) -> Iterator[FileState]:
     """What is in the run and was not looked at yet."""
     known = {"config.yaml", "checksums.jsonl", "events.jsonl", *(f"{kind}.jsonl" for kind in LOGS), *_IGNORED}
     ledgers = {f"{step_name(step)}.parquet" for step in steps_in(run.ledger_path, ".parquet")}
@@ -266,15 +257,15 @@ def _others(run: Run) -> Iterator[Found]:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else ():
             if entry.name not in names and not entry.is_dir(follow_symlinks=False):
                 place = Path(entry.path).relative_to(run.path).as_posix()
-                yield Found(place, "uncovered", _say("不是 mingce 写的", "not a file of mingce"))
+                yield _uncovered(place, "not_mingce")
     steps = {step_name(step) for step in run.checkpoint_steps()}
     for entry in (
         sorted(os.scandir(run.checkpoints_path), key=lambda e: e.name) if run.checkpoints_path.is_dir() else ()
     ):
         if entry.name not in steps:
-            yield Found(f"checkpoints/{entry.name}", "uncovered", _say("不是存档", "not a checkpoint"))
+            yield _uncovered(f"checkpoints/{entry.name}", "not_checkpoint")
 
 
-def counts(found: list[Found]) -> dict[str, Any]:
+def counts(files: list[FileState]) -> dict[str, int]:
     """How many of each."""
-    return {state: sum(one.state == state for one in found) for state in ("whole", "damaged", "uncovered")}
+    return {state: sum(file.state == state for file in files) for state in ("whole", "damaged", "uncovered")}

@@ -50,20 +50,16 @@ def split_legend(shares: Mapping[str, float], phrases: Mapping[str, str], curren
     entries = {
         name: f"{phrases.get(f'short_{name}', phrases[name])} {100 * share:.0f}%" for name, share in shares.items()
     }
-    kept = sorted(entries, key=lambda name: -shares[name])
-    while kept and sum(cell_len(entries[name]) + 4 for name in kept) - 2 > width:
-        kept.pop()
+    largest = sorted(entries, key=lambda name: -shares[name])
+    while largest and sum(cell_len(entries[name]) + 4 for name in largest) - 2 > width:
+        largest.pop()
     legend = Text()
-    for name in _in_order(kept, entries):
+    for name in (name for name in entries if name in largest):
         if legend:
             legend.append("  ")
         legend.append("■ ", style=STAGE_COLOURS[name])
         legend.append(entries[name], style="bold" if name == current else MUTED)
     return legend
-
-
-def _in_order(some: Sequence[str], order: Mapping[str, str]) -> list[str]:
-    return [name for name in order if name in some]
 
 
 def stage_shares(seconds: Sequence[Mapping[str, float]], stages: Sequence[str]) -> dict[str, float]:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Self
 
 from rich.console import Console
 
-from mingce.watch.text import PHRASES
+from mingce.base.texts import sentences
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger
@@ -75,7 +75,7 @@ class Watch(ABC):
     """The trainer's calls, in the order in which they come. Steps are numbered from 1; `steps` is the last one."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
-        self.console, self.lang, self.text = console, lang, PHRASES[lang]
+        self.console, self.lang, self.text = console, lang, sentences("terminal", lang)
         self.clock = clock
         self.pace = Pace(clock)
         self.began = clock()

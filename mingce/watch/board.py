@@ -15,7 +15,7 @@ from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_share
 from mingce.watch.base import PACE_STEPS
 from mingce.watch.curves import Curve, sparkline
 from mingce.watch.text import MUTED, STAGES, duration, padded
-from mingce.watch.tokens import Answer, coloured, folded, scale
+from mingce.watch.tokens import Answer, coloured, fold, scale
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 VALUE, RANGE = 8, 18
@@ -47,7 +47,7 @@ CURVES = (
 
 @dataclass
 class Clockwork:
-    """The times of one frame: seconds since the start, left (None: unknown), a step (None: unknown)."""
+    """The times of one frame: seconds since the start, left, and per step (None: unknown)."""
 
     elapsed: float
     left: float | None
@@ -188,4 +188,4 @@ class Board:
         prompt = Text(answer.prompt, style=MUTED)
         prompt.truncate(width, overflow="ellipsis")
         said = coloured(answer.pieces, answer.largest, ANSWER_LINES * (width - 1))
-        return [title, *([prompt] if prompt else []), *folded(said, width)]
+        return [title, *([prompt] if prompt else []), *fold(said, width)]

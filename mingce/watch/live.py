@@ -58,8 +58,9 @@ class LiveWatch(Watch):
         self._thread.start()
 
     def note(self, sentence: str, warning: bool = False) -> None:
-        mark = Text(f"! {self.text['warning']}", style="bold yellow") if warning else Text("· ", style=MUTED)
-        self.console.print(mark.append(sentence, style="yellow" if warning else MUTED))
+        mark = f"! {self.text['warning'].format(note='')}" if warning else "· "
+        style = "yellow" if warning else MUTED
+        self.console.print(Text.assemble((mark, "bold yellow" if warning else MUTED), (sentence, style)))
 
     def stage(self, name: str, step: int) -> None:
         super().stage(name, step)

@@ -32,7 +32,7 @@ STEP_FIGURES = (
 
 
 class PlainWatch(Watch):
-    """One line a step at most every two seconds, the first, the last and every validation always."""
+    """At most one line per step and per two seconds, the first, the last and every validation always."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
         super().__init__(console, lang, clock)
@@ -49,7 +49,7 @@ class PlainWatch(Watch):
             self._line(f"  {padded(label, width)}  {value}")
 
     def note(self, sentence: str, warning: bool = False) -> None:
-        self._line(f"{self.text['warning'] if warning else ''}{sentence}")
+        self._line(self.text["warning"].format(note=sentence) if warning else sentence)
 
     def stage(self, name: str, step: int) -> None:
         super().stage(name, step)

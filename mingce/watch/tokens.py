@@ -155,7 +155,7 @@ def _joined(pieces: Sequence[Piece], largest: float) -> Text:
     return Text.assemble(*((text, credit_style(advantage, largest)) for text, advantage in pieces))
 
 
-def folded(text: Text, width: int) -> list[Text]:
+def fold(text: Text, width: int) -> list[Text]:
     """Lines of at most `width` cells; breaks anywhere, as Chinese does."""
     breaks, cells = [], 0
     for place, character in enumerate(text.plain):

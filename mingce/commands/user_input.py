@@ -15,17 +15,17 @@ from mingce.base.errors import SettingError
 
 
 def numbers(option: str, text: str) -> list[float]:
-    """`0, 0.5 −1`: finite numbers separated by commas or spaces, one a token."""
+    """`0, 0.5 −1`: finite numbers separated by commas or spaces, one per token."""
     try:
-        found = [float(part.replace("−", "-")) for part in text.replace(",", " ").replace("，", " ").split()]
+        values = [float(part.replace("−", "-")) for part in text.replace(",", " ").replace("，", " ").split()]
     except ValueError as error:
         raise SettingError(f"--{option} must be numbers separated by commas or spaces: {error}.") from None
-    if not found:
-        raise SettingError(f"--{option} has no numbers; give one a token.")
-    for t, number in enumerate(found):
+    if not values:
+        raise SettingError(f"--{option} has no numbers; give one per token.")
+    for t, number in enumerate(values):
         if not math.isfinite(number):
             raise SettingError(f"--{option} has {number} for token {t}; give finite numbers.")
-    return found
+    return values
 
 
 def lines(console: Console) -> Iterator[str]:
