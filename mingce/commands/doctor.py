@@ -24,7 +24,7 @@ from mingce.numbers import show_bytes
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-FOR_MAKERS = ("bench", "dev")
+FOR_MAKERS = ("bench", "dev", "docs")
 """Extras that only the makers of mingce install."""
 SCARCE_MEMORY, SCARCE_DISK = 2e9, 1e9
 
