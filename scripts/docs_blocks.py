@@ -110,10 +110,15 @@ def _aggregations(lang: str) -> Rows:
     return ((f"`{name}`", en if lang == "en" else zh) for name, (zh, en) in AGGREGATIONS.items())
 
 
+DECIDABLE = {"yes": "能", "partly": "部分", "no": "不能"}
+"""What one dump decides, in Chinese."""
+
+
 def _classes(lang: str) -> Rows:
     for number, known in CLASSES.items():
+        decidable = DECIDABLE[known.decidable] if lang == "zh" else known.decidable
         place = known.link.removeprefix("https://github.com/")
-        yield str(number), getattr(known, lang), known.decidable, f"[{place}]({known.link})"
+        yield str(number), getattr(known, lang), decidable, f"[{place}]({known.link})"
 
 
 def _column_sections(words: str, lang: str) -> str:

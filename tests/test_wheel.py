@@ -64,7 +64,7 @@ def test_the_locked_versions_lie_in_the_ranges() -> None:
     }
     project = tomllib.loads((SOURCES / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     extras = project["optional-dependencies"]
-    names = ("peft", "ray", "reasoning-gym", "smollm2")
+    names = ("docs", "peft", "ray", "reasoning-gym", "smollm2")
     asked = [*project["dependencies"], *(line for name in names for line in extras[name])]
     tools = [line for line in extras["dev"] if not line.startswith("mingce")]
     for requirement in map(Requirement, [*asked, *tools]):

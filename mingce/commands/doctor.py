@@ -25,7 +25,7 @@ from mingce.commands.findings import Finding, one_line
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
 
-FOR_MAKERS = ("bench", "dev")
+FOR_MAKERS = ("bench", "dev", "docs")
 """Extras that only the makers of mingce install."""
 SCARCE_MEMORY, SCARCE_DISK = 2e9, 1e9
 
