@@ -1,10 +1,10 @@
-"""Writes the page's share of `mingce.specs`: the tables as data, and their float64 definitions as TypeScript.
+"""Writes the page's share of `mingce.specs`: tables as data, float64 definitions as TypeScript, and its types.
 
     python scripts/make_page_specs.py [--check]
 
 The definitions are plain Python of few kinds (loops, lists, arithmetic), so that they can be read statement by
 statement into TypeScript; anything else is an error here. The page thereby computes what Python computes, to the last
-bit but for the machine's own exp and pow.
+bit but for the machine's own exp and pow. The types of what it is answered are in types.ts (scripts/page_types.py).
 """
 
 from __future__ import annotations
@@ -12,15 +12,22 @@ from __future__ import annotations
 import ast
 import json
 import sys
-from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
-from mingce import specs
-from mingce.specs import estimators, kl, losses, rows
-from mingce.specs.settings import AccountSettings
+from page_types import types
 
-OUT = Path(__file__).parent.parent / "mingce/view/web/src/specs.generated.ts"
+from mingce import specs
+from mingce.algorithms import reference
+from mingce.explain.account import OPERATORS as FENCED
+from mingce.specs import estimators, facts, kl, losses, rows
+
+SOURCES = Path(__file__).parent.parent / "mingce/view/web/src"
+MODULES = (rows, kl, estimators, losses, reference, facts)
+ASKED = (  # by the page, besides what the tables name
+    "effective_lambda", "kl_rewards", "limited", "masked_mean", "masked_var", "standardise", "value_term", "row_of",
+    "group_facts", "no_group", "token_facts", "token_texts", "section_applies", "section_case",
+)  # fmt: skip
 HEAD = """// Written by scripts/make_page_specs.py from mingce/specs; change those and run `make web`.
 // @ts-nocheck
 import { any, concat, enumerate, fsum, list, range, repeat, reversed, slice, sum, zip } from "./python";
@@ -32,6 +39,9 @@ FUNCTIONS = {
     "math.exp": "Math.exp({0})", "float": "{0}", "list": "list({0})",
 }  # fmt: skip
 OPERATORS = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.Pow: "**"}
+METHODS = {
+    "get": "({self}[{0}] ?? null)", "replace": "{self}.replaceAll({all})", "join": "{0}.join({self})",
+}  # fmt: skip
 COMPARISONS = {
     ast.Eq: "===", ast.NotEq: "!==", ast.Lt: "<", ast.LtE: "<=", ast.Gt: ">", ast.GtE: ">=", ast.Is: "==",
     ast.IsNot: "!=",
@@ -50,7 +60,7 @@ class Writer:
         """A function, its local names declared at its head."""
         parameters = self._parameters(node.args)
         inner = indent + "  "
-        names = sorted(_assigned(node))
+        names = sorted(map(_legal, _assigned(node)))
         head = [f"{inner}let {', '.join(names)};"] if names else []
         body = [self.statement(one, inner) for one in node.body if not _is_text(one)]
         keyword = "" if indent else "export "
@@ -104,8 +114,11 @@ class Writer:
                 return f"{self(value)}[{self(index)}]"
             case ast.Tuple(elts=parts) | ast.List(elts=parts):
                 return f"[{', '.join(map(self, parts))}]"
-            case ast.Dict(keys=[], values=[]):
-                return "{}"
+            case ast.Dict(keys=keys, values=values):
+                pairs = zip(keys, values, strict=True)
+                return f"({{ {', '.join(f'{self(key)}: {self(value)}' for key, value in pairs if key is not None)} }})"
+            case ast.BinOp(left=left, op=ast.BitOr(), right=right):
+                return f"({{ ...{self(left)}, ...{self(right)} }})"
             case ast.BinOp(left=left, op=ast.Mult(), right=right) if isinstance(left, LISTS):
                 return f"repeat({self(left)}, {self(right)})"
             case ast.BinOp(left=left, op=ast.Add(), right=right) if isinstance(left, LISTS) or isinstance(right, LISTS):
@@ -118,6 +131,10 @@ class Writer:
                 return f"!({self(value)})"
             case ast.BoolOp(op=operator, values=values):
                 return f"({(' && ' if isinstance(operator, ast.And) else ' || ').join(map(self, values))})"
+            case ast.Compare(left=left, ops=[ast.In()], comparators=[right]):
+                return f"{self(right)}.includes({self(left)})"
+            case ast.Compare(left=left, ops=[ast.NotIn()], comparators=[right]):
+                return f"!{self(right)}.includes({self(left)})"
             case ast.Compare(left=left, ops=[operator], comparators=[right]):
                 return f"({self(left)} {COMPARISONS[type(operator)]} {self(right)})"
             case ast.IfExp(test=test, body=body, orelse=orelse):
@@ -137,6 +154,8 @@ class Writer:
         if name in self.tuples:
             pairs = zip(self.tuples[name], arguments, strict=False)
             return f"{{ {', '.join(f'{field}: {value}' for field, value in pairs)} }}"
+        if isinstance(function, ast.Attribute) and function.attr in METHODS:
+            return METHODS[function.attr].format(*arguments, all=", ".join(arguments), self=self(function.value))
         if name in FUNCTIONS:
             return FUNCTIONS[name].format(*arguments, all=", ".join(arguments))
         return f"{self(function)}({', '.join(arguments)})"
@@ -174,15 +193,17 @@ def _is_text(node: ast.stmt) -> bool:
 
 def definitions() -> str:
     """The functions of the spec modules that the twins are made of."""
-    trees = [ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")) for module in (rows, estimators, losses)]
+    trees = [ast.parse(Path(str(module.__file__)).read_text(encoding="utf-8")) for module in MODULES]
     tuples = {
         node.name: [str(ast.unparse(one.target)) for one in node.body if isinstance(one, ast.AnnAssign)]
         for tree in trees
         for node in tree.body
         if isinstance(node, ast.ClassDef) and any(ast.unparse(base) == "NamedTuple" for base in node.bases)
     }
-    known = {node.name: node for tree in trees for node in tree.body if isinstance(node, ast.FunctionDef)}
-    wanted = [*specs.ESTIMATORS, *specs.POLICY_LOSSES]
+    functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
+    outermost = {id(node) for tree in trees for node in tree.body}
+    known = {node.name: node for node in functions if id(node) in outermost or node.name in ASKED}
+    wanted = [spec.name for spec in (*specs.ESTIMATORS.values(), *specs.POLICY_LOSSES.values())] + list(ASKED)
     used: list[str] = []
     while wanted:
         name = wanted.pop(0)
@@ -225,37 +246,33 @@ def kl_kinds() -> str:
     return "\n".join(lines)
 
 
-def settings_type() -> str:
-    """The account's settings, as the page's type of them."""
-    kinds = {"str": "string", "float": "number", "int": "number", "bool": "boolean"}
-    lines = [f"  {one.name}: {kinds[str(one.type).split(' ')[0]]} | null;" for one in fields(AccountSettings)]
-    return "\n".join(["export interface Settings {", *lines, "}", ""])
-
-
 def text() -> str:
     """The whole file."""
     constants = {
         "FLOAT32_EPS": rows.FLOAT32_EPS,
         "MAX_LOG_RATIO": losses.MAX_LOG_RATIO,
         "MAX_SEQUENCE_LOG_RATIO": losses.MAX_SEQUENCE_LOG_RATIO,
+        "SMALL": facts.SMALL,
+        "STATE_END": facts.STATE_END,
     }
     parts = [HEAD, *(f"const {name} = {value!r};" for name, value in constants.items()), "", definitions(), ""]
     for name, values in table().items():
         parts.append(f"export const {name} = {json.dumps(values, ensure_ascii=False, indent=2)} as const;\n")
     twins = {"ESTIMATE": list(specs.ESTIMATORS), "POLICY_LOSS": list(specs.POLICY_LOSSES)}
     parts.append(f'export const GAE = "{estimators.GAE}";\nexport const MONTE_CARLO = "{estimators.MONTE_CARLO}";')
+    parts.append(f'export const FENCED = "{FENCED}"; // a negative number behind one of these stands in parentheses')
     parts.append("type Twins = Record<string, (...given: any[]) => any>;")
     parts += [f"export const {name}: Twins = {{ {', '.join(values)} }};\n" for name, values in twins.items()]
-    return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n", settings_type()])
+    return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n"])
 
 
 def main() -> None:
-    written = text()
-    if "--check" in sys.argv:
-        if OUT.read_text(encoding="utf-8") != written:
-            sys.exit(f"{OUT.name} is stale: run make web")
-        return
-    OUT.write_text(written, encoding="utf-8")
+    for name, written in {"specs.generated.ts": text(), "types.ts": types()}.items():
+        path = SOURCES / name
+        if "--check" not in sys.argv:
+            path.write_text(written, encoding="utf-8")
+        elif path.read_text(encoding="utf-8") != written:
+            sys.exit(f"{name} is stale: run make web")
 
 
 if __name__ == "__main__":

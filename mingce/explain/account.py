@@ -36,7 +36,8 @@ RESULTS = {  # which number a section arrives at, and the column that records it
     "value_loss": ("value_loss", "value_loss"),
 }
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
-_OPERATORS = "+−·/"
+OPERATORS = "+−·/"
+"""A negative number behind one of these stands in parentheses."""
 Values = dict[str, Any]
 
 
@@ -260,7 +261,7 @@ def substituted(template: str, values: Values, *, formula: bool = False, plain: 
         value = values[found[1]]
         text = value if isinstance(value, str) else shown(value, powers=not plain)
         before = template[: found.start()].rstrip()
-        if formula and text.startswith("−") and before and before[-1] in _OPERATORS:
+        if formula and text.startswith("−") and before and before[-1] in OPERATORS:
             return f"({text})"
         return text
 

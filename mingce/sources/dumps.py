@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 from threading import Lock
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
 from mingce.base.errors import DataError, MingceError, RunError
 from mingce.record.tokens import TokenTexts
 from mingce.sources.series import Series
-from mingce.sources.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source
+from mingce.sources.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source, Status
 from mingce.specs.settings import AccountSettings
 
 if TYPE_CHECKING:
@@ -28,7 +28,7 @@ _SCALARS = {  # how the trainer's logged numbers are called here
 class DumpSource(Source):
     """Opened when it is first looked at; what cannot be opened is a message, not a crash."""
 
-    kind = "dump"
+    kind: Literal["run", "dump"] = "dump"
 
     def __init__(self, path: Path, mapping: Path | None = None, tokenizer: Path | None = None):
         super().__init__(path.name, path)
@@ -62,7 +62,7 @@ class DumpSource(Source):
         self.expect(step)
         return self._opened()[step]
 
-    def status(self) -> str:
+    def status(self) -> Status:
         return "finished"
 
     def message(self) -> str | None:

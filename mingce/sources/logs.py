@@ -51,7 +51,7 @@ class Skipped:
 
 
 @dataclass(frozen=True)
-class Event:
+class RunEvent:
     """What happened besides steps; an audit counts what it found."""
 
     step: int
@@ -217,12 +217,12 @@ class EventLog(Log):
     """What happened: the newest few, as texts."""
 
     def _empty(self) -> None:
-        self._newest: deque[Event] = deque(maxlen=MAX_EVENTS)
+        self._newest: deque[RunEvent] = deque(maxlen=MAX_EVENTS)
 
     def _flush(self) -> None:
         pass
 
-    def newest(self) -> list[Event]:
+    def newest(self) -> list[RunEvent]:
         with self.lock:
             self.refresh()
             return list(self._newest)
@@ -233,7 +233,7 @@ class EventLog(Log):
             raise ValueError("no event")
         if time is not None:
             (time,) = _numbers([time])
-        self._newest.append(Event(int(step), kind[:MAX_NAME], (why or "")[:MAX_WHY], time))
+        self._newest.append(RunEvent(int(step), kind[:MAX_NAME], (why or "")[:MAX_WHY], time))
 
 
 class AuditLog(EventLog):
@@ -245,7 +245,7 @@ class AuditLog(EventLog):
             raise ValueError("no audit")
         levels = [one.get("severity") for one in findings]
         bugs, suspicious = levels.count("bug"), levels.count("suspicious")
-        self._newest.append(Event(step, "audit", bugs=bugs, suspicious=suspicious))
+        self._newest.append(RunEvent(step, "audit", bugs=bugs, suspicious=suspicious))
 
 
 def _no_constant(name: str) -> float:

@@ -10,7 +10,7 @@ import stat
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 import pyarrow as pa
@@ -24,9 +24,9 @@ from mingce.base.reading import open_regular, read_yaml
 from mingce.columns import ROW_COLUMNS
 from mingce.record.run import Run, step_name
 from mingce.record.tokens import TokenTexts, tokenizer_file
-from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, Event, EventLog, NumberLog, Skipped
+from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, RunEvent, Skipped
 from mingce.sources.series import Series
-from mingce.sources.source import MAX_TOKENS, Array, Damage, Ragged, Source
+from mingce.sources.source import MAX_TOKENS, Array, Damage, Ragged, Source, Status
 from mingce.specs.settings import AccountSettings, by_dotted_key
 
 if TYPE_CHECKING:
@@ -39,7 +39,7 @@ _MAGIC = b"PAR1"
 class RunSource(Source):
     """A run that trains, has stopped or is finished."""
 
-    kind = "run"
+    kind: Literal["run", "dump"] = "run"
 
     def __init__(self, path: Path, tokenizer: Path | None = None):
         super().__init__(path.name, path)
@@ -59,7 +59,7 @@ class RunSource(Source):
         if why:
             self._damage[file] = why
 
-    def status(self) -> str:
+    def status(self) -> Status:
         if _locked(self.path / "lock"):
             return "training"
         last, total = self.last_step(), self.total_steps()
@@ -106,9 +106,9 @@ class RunSource(Source):
                 times.append(path.lstat().st_mtime)
         return max(times)
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RunEvent]:
         steps = [step for step in self._run.checkpoint_steps() if step <= MAX_STEP][-MAX_EVENTS:]
-        saved = [Event(step, "checkpoint") for step in steps]
+        saved = [RunEvent(step, "checkpoint") for step in steps]
         return sorted(saved + self._audits.newest() + self._events.newest(), key=lambda event: event.step)
 
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -11,7 +11,7 @@ from abc import ABC, abstractmethod
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,10 +22,11 @@ from mingce.specs.settings import AccountSettings
 
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
-    from mingce.sources.logs import Event, Skipped
+    from mingce.sources.logs import RunEvent, Skipped
     from mingce.sources.series import Series
 
 Array = NDArray[Any]
+Status = Literal["training", "finished", "stopped"]
 MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
                "data_source", "policy_version", "temperature")  # fmt: skip
@@ -68,7 +69,7 @@ class Damage:
 class Source(ABC):
     """A run or a dump. `id` is what addresses call it; a person's own path never is part of one."""
 
-    kind: str
+    kind: Literal["run", "dump"]
     id: str = ""
 
     def __init__(self, name: str, path: Path):
@@ -78,8 +79,8 @@ class Source(ABC):
     # ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     @abstractmethod
-    def status(self) -> str:
-        """training, finished or stopped."""
+    def status(self) -> Status:
+        """Whether it trains, has reached its last step, or was stopped before."""
 
     @abstractmethod
     def config(self) -> dict[str, Any]:
@@ -106,7 +107,7 @@ class Source(ABC):
         steps = self.config().get("steps")
         return steps if isinstance(steps, int) else None
 
-    def events(self) -> list[Event]:
+    def events(self) -> list[RunEvent]:
         """What happened besides steps."""
         return []
 

@@ -171,7 +171,7 @@ def token_texts(t: int, prompt: str, texts: Sequence[str], glyphs: Sequence[int]
 
 def glyph_text(texts: Sequence[str], glyphs: Sequence[int], t: int) -> str:
     """A token's text; the pieces of one character all read as that character."""
-    return "".join([text for text, glyph in zip(texts, glyphs) if glyph == glyphs[t]]).replace("\n", "↵")  # noqa: B905
+    return "".join([text for text, glyph in zip(texts, glyphs, strict=True) if glyph == glyphs[t]]).replace("\n", "↵")
 
 
 # ── which sentences ──────────────────────────────────────────────────────────────────────────────────────────────────

@@ -79,5 +79,9 @@ def find_kl(name: str) -> KLKind:
 
 def kl_penalty(logprob: float, ref_logprob: float, kl_penalty: str = "k1", clamp: float | None = None) -> float:
     """The named estimate for one token."""
-    value = float(find_kl(kl_penalty).twin(logprob - ref_logprob))
+    return limited(float(find_kl(kl_penalty).twin(logprob - ref_logprob)), clamp)
+
+
+def limited(value: float, clamp: float | None) -> float:
+    """Within ± clamp."""
     return value if clamp is None else min(max(value, -clamp), clamp)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, TypedDict
+from typing import Any, Literal, Required, TypedDict
 
 from mingce.explain.account import RowAccount
 from mingce.record.rollout import Columns, Rollout, Whitening
 from mingce.record.tokens import Token
-from mingce.sources.logs import Event, Skipped
-from mingce.sources.source import Damage
+from mingce.sources.logs import RunEvent, Skipped
+from mingce.sources.source import Damage, Status
 from mingce.specs.settings import AccountSettings
 
 Numbers = Sequence[float | None]
@@ -33,15 +33,15 @@ class RunSummary:
     id: str
     name: str
     path: str
-    kind: str
-    status: str
+    kind: Literal["run", "dump"]
+    status: Status
     message: str | None
     steps: int
     total_steps: int | None
     last_score: float | None
     spark: Numbers
-    estimator: Any
-    lang: Any
+    estimator: str | None
+    lang: str | None
     updated: float
 
 
@@ -65,8 +65,8 @@ class Run:
     id: str
     name: str
     path: str
-    kind: str
-    status: str
+    kind: Literal["run", "dump"]
+    status: Status
     message: str | None
     total_steps: int | None
     config: Mapping[str, Any]
@@ -77,7 +77,7 @@ class Run:
     ledger_steps: Sequence[int]
     damaged: Sequence[Damage]
     skipped: Sequence[Skipped]
-    events: Sequence[Event]
+    events: Sequence[RunEvent]
 
 
 # ── a step ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -148,8 +148,9 @@ class Step(Table):
 
 @dataclass(frozen=True, eq=False)
 class OpenRollout(Rollout):
-    """A rollout with every token's account; None where its numbers are such that none can be computed."""
+    """A rollout of a step with every token's account; None where its numbers are such that none can be computed."""
 
+    step: int = 0
     account: RowAccount | None = None
 
 
@@ -315,7 +316,7 @@ class SeedExample(TypedDict, total=False):
     """A worked example of the seeds, or one of their slips."""
 
     id: str
-    seed: str
+    seed: Required[str]
     note: str
     prompt: str
     response: str

@@ -90,8 +90,8 @@ class Api:
             total_steps=source.total_steps(),
             last_score=scores[-1] if scores else None,
             spark=[scores[k] for k in thinned(len(scores), SPARK)],
-            estimator=config.get("estimator"),
-            lang=_task_lang(config),
+            estimator=_text(config, "estimator"),
+            lang=_text(config, "data.lang", "lang"),  # as runs made before have it
             updated=source.updated(),
         )
 
@@ -286,6 +286,6 @@ def thinned(count: int, most: int) -> list[int]:
     return places if not places or places[-1] == count - 1 else [*places, count - 1]
 
 
-def _task_lang(config: Mapping[str, Any]) -> Any:
-    """The language of a run's task, which runs made before have as `lang`."""
-    return config.get("data.lang") or config.get("lang")
+def _text(config: Mapping[str, Any], *keys: str) -> str | None:
+    """The first of the settings that is a text."""
+    return next((value for key in keys if isinstance(value := config.get(key), str)), None)

@@ -1,8 +1,9 @@
 /** One token's account: what it is about, each number written out, and what it means in words. */
 import { useMemo } from "preact/hooks";
 import { visible } from "./chips";
-import { asText, caseOf, facts, sectionsFor, type Book } from "./facts";
+import { tokenAccount, type Book } from "./facts";
 import { Formula } from "./math";
+import { said } from "./numbers";
 import { usePrefs } from "./prefs";
 import { Prose } from "./prose";
 import type { Level, Section } from "./types";
@@ -23,8 +24,12 @@ export interface AccountProps {
 
 export function Account({ book, t, sections, level, onLevel }: AccountProps) {
   const { say, pick } = usePrefs();
-  const found = useMemo(() => facts(book, t), [book, t]);
-  const fill = (name: string) => asText(found[name]);
+  const { fact, sections: own } = useMemo(() => tokenAccount(book, sections, t), [book, sections, t]);
+  const written = (powers: boolean) => (name: string) => {
+    const value = fact(name);
+    return typeof value === "string" ? value : said(value, powers);
+  };
+  const [inFormula, inWords] = [written(true), written(level !== "child")];
   const token = book.rollout.tokens[t];
   return (
     <section class="account card" aria-live="polite" aria-label={say("这个 token 的账", "This token's account")}>
@@ -44,22 +49,24 @@ export function Account({ book, t, sections, level, onLevel }: AccountProps) {
         </div>
       </header>
       <StateAndAction book={book} t={t} />
-      {sectionsFor(sections, book, found, t).map((section) => {
-        const own = section.cases?.[caseOf(section, found, book.columns, t) ?? ""];
-        return (
-          <article key={section.id} class="account-section" data-section={section.id}>
-            <h3>{pick(section.title)}</h3>
-            {section.formula && <Formula formula={section.formula} block />}
-            {section.numbers && (
-              <div class="numbers">
-                <Formula formula={section.numbers} fill={fill} block />
-              </div>
-            )}
-            <Prose text={pick(section.words[level])} fill={fill} />
-            {own && <Prose text={pick(own)} fill={fill} />}
-          </article>
-        );
-      })}
+      {own.map(([section, its]) => (
+        <article key={section.id} class="account-section" data-section={section.id}>
+          <h3>{pick(section.title)}</h3>
+          {section.formula && <Formula formula={section.formula} block />}
+          {section.numbers && (
+            <div class="numbers">
+              <Formula formula={section.numbers} fill={inFormula} block />
+            </div>
+          )}
+          {section.column && book.account?.disagreeing[section.id]?.includes(t) && (
+            <p class="notice" role="note">
+              {say(`账本记的是 ${said(book.columns[section.column][t])}，与按定义重算的不同。`, `The ledger has ${said(book.columns[section.column][t])}, which is not what the definition gives.`)}
+            </p>
+          )}
+          <Prose text={pick(section.words[level])} fill={inWords} />
+          {section.cases[its] && <Prose text={pick(section.cases[its])} fill={inWords} />}
+        </article>
+      ))}
     </section>
   );
 }

@@ -1,11 +1,11 @@
-/** The arithmetic of credit in float64: the definitions of `mingce/specs`, by name, and what the page adds to them.
+/** The definitions of `mingce/specs` by name, and what the page draws of them.
  *
  * A column is a list of rows, a row a list of numbers; a mask holds 1 where the policy chose the token. Slots behind the
  * mask are stepped over and come out as 0, so nothing behind it can change a number in front of it.
  */
 import { fsum } from "./python";
-import type { Settings } from "./specs.generated";
-import { chosen as chosenSlots, ESTIMATE, ESTIMATORS as SPECS, KL, members_of, POLICY_LOSS, POLICY_LOSSES, zeros as zerosLike } from "./specs.generated";
+import * as specs from "./specs.generated";
+import type { Settings } from "./types";
 
 export type Row = readonly number[];
 export type Column = readonly Row[];
@@ -15,12 +15,6 @@ export interface Credit {
   advantages: Matrix;
   deltas: Matrix | null; // estimators without a critic have neither
   returns: Matrix | null;
-}
-
-export interface Moments {
-  count: number;
-  mean: number;
-  variance: number;
 }
 
 /** One line of the table of estimators (mingce/specs/estimators.py). */
@@ -35,37 +29,24 @@ export interface EstimatorSpec {
   whitens: boolean;
 }
 
-const FLOAT32_EPS = 2 ** -23;
-const EPSILON = 1e-8;
-
-const zeros: (mask: Column) => Matrix = zerosLike;
-
 /** The slots of a row that the policy chose. */
-export const chosen: (mask: Row) => number[] = chosenSlots;
-
-const sum: (numbers: Row) => number = fsum;
+export const chosen: (mask: Row) => number[] = specs.chosen;
 
 const lookUp = <T>(table: Readonly<Record<string, T>>, name: string): T | null =>
   Object.hasOwn(table, name) ? table[name] : null;
 
-// ── KL and rewards ────────────────────────────────────────────────────────────────────────────────────────────────
-
 /** The named kind of KL for one token, x = log π − log π_ref; NaN for a kind that is not known here. */
 export function klPenalty(logProb: number, refLogProb: number, name = "k1", clamp: number | null = null): number {
-  const kind = lookUp<(x: number) => number>(KL, name.replace(/\+$/, ""));
-  const value = kind ? kind(logProb - refLogProb) : NaN;
-  return clamp === null ? value : Math.min(Math.max(value, -clamp), clamp);
+  const kind = lookUp<(x: number) => number>(specs.KL, name.replace(/\+$/, ""));
+  return specs.limited(kind ? kind(logProb - refLogProb) : NaN, clamp);
 }
 
-/** r_t = score_t − β·k_t. */
-export function klRewards(scores: Column, kl: Column, mask: Column, beta: number): Matrix {
-  return mask.map((row, b) => row.map((m, t) => (m ? scores[b][t] - beta * kl[b][t] : 0)));
-}
+export const klRewards: (scores: Column, kl: Column, mask: Column, beta: number) => Matrix = specs.kl_rewards;
 
-// ── by name ───────────────────────────────────────────────────────────────────────────────────────────────────────
+// ── estimators ────────────────────────────────────────────────────────────────────────────────────────────────────
 
-export type Estimator = keyof typeof SPECS;
-export const ESTIMATORS = Object.keys(SPECS) as Estimator[];
+export type Estimator = keyof typeof specs.ESTIMATORS;
+export const ESTIMATORS = Object.keys(specs.ESTIMATORS) as Estimator[];
 
 /** What an estimator reads, by column; `after` is the value after each row's last token. */
 export interface Batch {
@@ -86,7 +67,7 @@ export interface CreditSettings {
 
 /** The table's line of an estimator; null for one that is not known here, such as a person's own. */
 export const specOf = (name: string | null): EstimatorSpec | null =>
-  name === null ? null : lookUp<EstimatorSpec>(SPECS, name);
+  name === null ? null : lookUp<EstimatorSpec>(specs.ESTIMATORS, name);
 
 const SYMBOLS = { gamma: "γ", lam: "λ", n: "n", k: "k" } as const;
 
@@ -98,62 +79,48 @@ export function settingsRead(settings: Settings): [string, number | null][] {
     .map((key) => [SYMBOLS[key], settings[key]]);
 }
 
-export const needsCritic = (name: string): boolean => !!specOf(name)?.inputs.includes("values");
+const needsCritic = (spec: EstimatorSpec): boolean => spec.inputs.includes("values");
 
-/** The λ of GAE that the estimator amounts to, or null when it is not a sum of TD errors; a window counts as λ = 1. */
+/** The λ of a sum of discounted TD errors, 1 where it has none; null for an estimator that is no such sum. */
 export function effectiveLambda(name: string, lam: number): number | null {
   const spec = specOf(name);
-  if (!spec) return null;
-  if (spec.settings.includes("lam")) return lam;
-  return spec.kind === "window" ? 1 : needsCritic(name) ? spec.fixed_lambda : null;
+  return spec && needsCritic(spec) ? (specs.effective_lambda(spec, lam) ?? 1) : null;
 }
 
 export function estimate(name: Estimator, batch: Batch, settings: CreditSettings): Credit {
   const { rewards, mask } = batch;
-  const spec = SPECS[name] as EstimatorSpec;
+  const spec = specs.ESTIMATORS[name] as EstimatorSpec;
   const columns: Record<string, unknown> = {
     rewards,
     response_mask: mask,
-    values: batch.values ?? zeros(mask),
+    values: batch.values ?? specs.zeros(mask),
     group: batch.group ?? mask.map(() => 0),
-    attention_weights: batch.attention ?? zeros(mask),
+    attention_weights: batch.attention ?? specs.zeros(mask),
   };
-  const defaults: Record<string, unknown> = { n: 5, k: 3 };
   const inputs = spec.inputs.map((input) => columns[input]);
-  const numbers = spec.settings.map((key) => settings[key as keyof CreditSettings] ?? defaults[key]);
-  const result = ESTIMATE[name](...inputs, ...numbers, ...(needsCritic(name) ? [batch.after ?? null] : []));
+  const numbers = spec.settings.map((key) => settings[key as keyof CreditSettings]);
+  const result = specs.ESTIMATE[name](...inputs, ...numbers, ...(needsCritic(spec) ? [batch.after ?? null] : []));
   return Array.isArray(result) ? { advantages: result, deltas: null, returns: null } : result;
 }
 
-/** Each row's total reward and what its group's totals look like; rows without a chosen token are in no group. */
-export function groupTotals(rewards: Column, mask: Column, group: readonly unknown[]) {
-  return mask.map((row, b) => {
-    const rows = mask.flatMap((_, i) => (group[i] === group[b] ? [i] : []));
-    const { totals, mean, std } = members_of(rewards, mask, rows);
-    return { total: sum(chosen(row).map((t) => rewards[b][t])), mean, std, size: totals.length as number };
-  });
+// ── whitening and losses ──────────────────────────────────────────────────────────────────────────────────────────
+
+export interface Moments {
+  count: number;
+  mean: number;
+  variance: number;
 }
 
-// ── whitening ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-/** Mean and variance (with Bessel's n − 1) over the chosen tokens; mere rounding noise counts as no variance. */
 export function moments(values: Column, mask: Column): Moments {
-  const numbers = mask.flatMap((row, b) => chosen(row).map((t) => values[b][t]));
-  const count = numbers.length;
-  if (count === 0) return { count, mean: 0, variance: 0 };
-  const mean = sum(numbers) / count;
-  const variance = count < 2 ? 0 : sum(numbers.map((x) => (x - mean) ** 2)) / (count - 1);
-  return { count, mean, variance: variance > (FLOAT32_EPS * Math.abs(mean)) ** 2 ? variance : 0 };
+  const count = mask.reduce((sum, row) => sum + chosen(row).length, 0);
+  return { count, mean: specs.masked_mean(values, mask), variance: specs.masked_var(values, mask) };
 }
 
-/** (A − μ)/√(σ² + 10⁻⁸), over the batch itself or with the moments of a larger one. */
+/** Over the batch itself or with the moments of a larger one. */
 export function whiten(values: Column, mask: Column, given?: Moments): Matrix {
   const { mean, variance } = given ?? moments(values, mask);
-  const scale = variance > 0 ? 1 / Math.sqrt(variance + EPSILON) : 0;
-  return mask.map((row, b) => row.map((m, t) => (m ? (values[b][t] - mean) * scale : 0)));
+  return specs.standardise(values, mask, mean, variance);
 }
-
-// ── losses ────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 export interface PolicyTerm {
   ratio: number;
@@ -171,26 +138,15 @@ export function policyTerms(
   mask: Row,
   settings: Readonly<Record<string, unknown>>,
 ): Record<number, PolicyTerm> | null {
-  const spec = lookUp(POLICY_LOSSES, name);
+  const spec = lookUp(specs.POLICY_LOSSES, name);
   if (!spec) return null;
-  const chosenSettings = spec.settings.map((key) => settings[key] ?? null);
-  if (spec.settings.some((key, i) => key !== "dual_clip" && chosenSettings[i] === null)) return null;
-  return POLICY_LOSS[name](old, fresh, advantages, mask, ...chosenSettings);
+  const numbers = spec.settings.map((key) => settings[key] ?? null);
+  if (spec.settings.some((key, i) => key !== "dual_clip" && numbers[i] === null)) return null;
+  return specs.POLICY_LOSS[name](old, fresh, advantages, mask, ...numbers);
 }
 
-/** ½·max of the squared errors with and without the clip. */
-export function valueTerm(
-  newValue: number,
-  target: number,
-  value: number,
-  clip: number | null = 0.5,
-): { near: number; loss: number; clipped: boolean } {
-  const plain = (newValue - target) ** 2;
-  if (clip === null) return { near: newValue, loss: plain / 2, clipped: false };
-  const near = Math.min(value + clip, Math.max(value - clip, newValue));
-  const limited = (near - target) ** 2;
-  return { near, loss: Math.max(plain, limited) / 2, clipped: limited > plain };
-}
+export const valueTerm: (...numbers: [guess: number, target: number, value: number, clip: any]) => { loss: number; clipped: boolean } =
+  specs.value_term;
 
 // ── where credit comes from ───────────────────────────────────────────────────────────────────────────────────────
 
@@ -206,7 +162,7 @@ export function varianceOverRows(values: Column, mask: Column): (number | null)[
   return Array.from({ length: width }, (_, t) => {
     const numbers = mask.flatMap((row, b) => (row[t] ? [values[b][t]] : []));
     if (numbers.length < 2) return null;
-    const mean = sum(numbers) / numbers.length;
-    return sum(numbers.map((x) => (x - mean) ** 2)) / (numbers.length - 1);
+    const mean = fsum(numbers) / numbers.length;
+    return fsum(numbers.map((x) => (x - mean) ** 2)) / (numbers.length - 1);
   });
 }

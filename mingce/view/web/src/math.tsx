@@ -1,6 +1,7 @@
 /** Formulae as MathML, which every current browser sets by itself. */
 import { useMemo } from "preact/hooks";
 import { read, type Node } from "./formula";
+import { FENCED } from "./specs.generated";
 
 type Fill = (name: string) => string | null;
 
@@ -16,18 +17,8 @@ function set(node: Node, fill: Fill): preact.ComponentChild {
       return <mtext>{node.text}</mtext>;
     case "operator":
       return <mo>{node.text}</mo>;
-    case "slot": {
-      const number = slot(node.name, fill);
-      return fill(node.name)?.startsWith("−") ? (
-        <mrow>
-          <mo>(</mo>
-          {number}
-          <mo>)</mo>
-        </mrow>
-      ) : (
-        number
-      );
-    }
+    case "slot":
+      return slot(node.name, fill);
     case "row":
       return <mrow>{laid(node.items, fill)}</mrow>;
     case "fenced":
@@ -78,12 +69,20 @@ function slot(name: string, fill: Fill): preact.ComponentChild {
   return /^−?[\d.]/.test(text) ? <mn data-name={name}>{text}</mn> : <mtext data-name={name}>{text}</mtext>;
 }
 
-/** A negative number is fenced only after an operator other than =, so that a line never begins with a parenthesis. */
+/** A negative number behind an operator stands in parentheses. */
 function laid(items: readonly Node[], fill: Fill): preact.ComponentChild[] {
   return items.map((node, i) => {
     const before = items[i - 1];
-    const free = !before || (before.kind === "operator" && "=≈,<>≤≥|(".includes(before.text));
-    return node.kind === "slot" && free ? slot(node.name, fill) : set(node, fill);
+    const behind = before?.kind === "operator" && FENCED.includes(before.text);
+    return behind && node.kind === "slot" && fill(node.name)?.startsWith("−") ? (
+      <mrow>
+        <mo>(</mo>
+        {slot(node.name, fill)}
+        <mo>)</mo>
+      </mrow>
+    ) : (
+      set(node, fill)
+    );
   });
 }
 

@@ -1,7 +1,7 @@
 /** What the reader of a run should know: what happened to it, which files and lines could not be read. */
 import { useState } from "preact/hooks";
 import { usePrefs } from "./prefs";
-import type { Run, RunEvent, SkippedLines } from "./types";
+import type { Run, RunEvent, Skipped as Lines } from "./types";
 
 const FIRST = 3;
 const SILENT = ["checkpoint", "audit"];
@@ -41,7 +41,7 @@ function inChinese(why: string): string {
   return known ? why.replace(...known) : why;
 }
 
-function Skipped({ file, count, lines }: SkippedLines) {
+function Skipped({ file, count, lines }: Lines) {
   const { say } = usePrefs();
   const [zh, en] = [lines.join("、"), lines.join(", ")];
   if (count === 1) return <>{say(`${file} 的第 ${zh} 行读不了，已跳过；其余照常显示。`, `Line ${en} of ${file} cannot be read and was skipped; the rest is shown as usual.`)}</>;

@@ -21,10 +21,20 @@ export function rounded(size: number, decimals: number): string {
   return decimals ? `${digits.slice(0, -decimals)}.${digits.slice(-decimals)}` : digits;
 }
 
-function power(x: number): string {
-  const [digits, exponent] = x.toExponential(1).split("e");
+function power(x: number, decimals = 1): string {
+  const [digits, exponent] = x.toExponential(decimals).split("e");
   const raised = [...exponent.replace("+", "")].map((c) => SUPERSCRIPTS[c]).join("");
-  return `${digits.replace(/\.0$/, "").replace("-", "−")}×10${raised}`;
+  return `${(decimals === 1 ? digits.replace(/\.0$/, "") : digits).replace("-", "−")}×10${raised}`;
+}
+
+/** As an account says it, by the rule of mingce/base/numbers.py: with `powers` what is below 0.001 has a power of ten. */
+export function said(x: Num | undefined, powers = true): string {
+  if (x === null || x === undefined || !Number.isFinite(x)) return "—";
+  const size = Math.abs(x);
+  if (powers && size > 0 && size < 0.001) return power(x, 2);
+  const shown = size < 1e21 ? rounded(size, 4) : String(BigInt(size));
+  const trimmed = shown.includes(".") ? shown.replace(/\.?0+$/, "") : shown;
+  return x < 0 && trimmed !== "0" ? `−${trimmed}` : trimmed;
 }
 
 /** With a sign, for things that are above or below 0. */

@@ -5,6 +5,8 @@ import { any, concat, enumerate, fsum, list, range, repeat, reversed, slice, sum
 const FLOAT32_EPS = 1.1920928955078125e-07;
 const MAX_LOG_RATIO = 20.0;
 const MAX_SEQUENCE_LOG_RATIO = 10.0;
+const SMALL = 0.0005;
+const STATE_END = 12;
 
 export function zeros(mask) {
   return list(mask).map((row) => repeat([0.0], row.length));
@@ -12,6 +14,10 @@ export function zeros(mask) {
 
 export function chosen(row) {
   return list(enumerate(row)).filter(([t, m]) => m).map(([t, m]) => t);
+}
+
+export function limited(value, clamp) {
+  return ((clamp == null) ? value : Math.min(Math.max(value, (-clamp)), clamp));
 }
 
 export function _with_critic(rewards, values, mask, gamma, bootstrap, advantage) {
@@ -120,7 +126,9 @@ export function _against_group(rewards, mask, group, advantage) {
   let advantages, members, own;
   advantages = zeros(mask);
   for (const [b, row] of enumerate(mask)) {
-    members = members_of(rewards, mask, list(range(mask.length)).filter((i) => (group[i] === group[b])).map((i) => i));
+    if (((b === 0) || (group[b] !== group[(b - 1)]))) {
+      members = members_of(rewards, mask, list(range(mask.length)).filter((i) => (group[i] === group[b])).map((i) => i));
+    }
     if ((members.std > 0)) {
       own = fsum(list(chosen(row)).map((t) => rewards[b][t]));
       for (const t of chosen(row)) {
@@ -177,8 +185,19 @@ export function reinforce_plus_plus(rewards, response_mask, gamma = 1.0) {
   return advantages;
 }
 
+export function effective_lambda(self, lam) {
+  return (self.settings.includes("lam") ? lam : self.fixed_lambda);
+}
+
 export function policy_ratio(old_log_prob, log_prob) {
   return Math.exp(Math.max((-MAX_LOG_RATIO), Math.min(MAX_LOG_RATIO, (log_prob - old_log_prob))));
+}
+
+export function sequence_ratio(old, new_, mask) {
+  let mean, slots;
+  slots = chosen_slots(mask);
+  mean = (fsum(list(slots).map((t) => (new_[t] - old[t]))) / Math.max(slots.length, 1));
+  return Math.exp(Math.min(mean, MAX_SEQUENCE_LOG_RATIO));
 }
 
 export function policy_term(old_log_prob, log_prob, advantage, low = 0.2, high = 0.2, dual_clip = 3.0) {
@@ -206,12 +225,10 @@ export function cpi(old, new_, advantages, mask) {
 }
 
 export function gspo(old, new_, advantages, mask, clip_low, clip_high) {
-  let limited, mean, plain, s, slots, terms;
-  slots = chosen_slots(mask);
-  mean = (fsum(list(slots).map((t) => (new_[t] - old[t]))) / Math.max(slots.length, 1));
-  s = Math.exp(Math.min(mean, MAX_SEQUENCE_LOG_RATIO));
-  terms = {};
-  for (const t of slots) {
+  let limited, plain, s, terms;
+  s = sequence_ratio(old, new_, mask);
+  terms = ({  });
+  for (const t of chosen_slots(mask)) {
     [plain, limited] = [(s * advantages[t]), (Math.max((1 - clip_low), Math.min((1 + clip_high), s)) * advantages[t])];
     terms[t] = { ratio: policy_ratio(old[t], new_[t]), loss: (-Math.min(plain, limited)), clipped: (limited < plain) };
   }
@@ -220,7 +237,7 @@ export function gspo(old, new_, advantages, mask, clip_low, clip_high) {
 
 export function cispo(old, new_, advantages, mask, clip_low, clip_high) {
   let ratio, terms, weight;
-  terms = {};
+  terms = ({  });
   for (const t of chosen_slots(mask)) {
     ratio = policy_ratio(old[t], new_[t]);
     weight = Math.max((1 - clip_low), Math.min((1 + clip_high), ratio));
@@ -231,6 +248,191 @@ export function cispo(old, new_, advantages, mask, clip_low, clip_high) {
 
 export function chosen_slots(mask) {
   return chosen(list(mask).map((m) => !!(m)));
+}
+
+export function _chosen_values(values, mask) {
+  return list(enumerate(mask)).flatMap(([b, row]) => list(chosen(row)).map((t) => values[b][t]));
+}
+
+export function masked_mean(values, mask) {
+  let numbers;
+  numbers = _chosen_values(values, mask);
+  return (numbers ? (fsum(numbers) / numbers.length) : 0.0);
+}
+
+export function masked_var(values, mask, unbiased = true) {
+  let mean, numbers, variance;
+  numbers = _chosen_values(values, mask);
+  if ((numbers.length < 2)) {
+    return 0.0;
+  }
+  mean = (fsum(numbers) / numbers.length);
+  variance = (fsum(list(numbers).map((x) => ((x - mean) ** 2))) / (unbiased ? (numbers.length - 1) : numbers.length));
+  return ((variance > ((FLOAT32_EPS * Math.abs(mean)) ** 2)) ? variance : 0.0);
+}
+
+export function standardise(values, mask, mean, variance, shift = 0.0) {
+  let standard, whitened;
+  whitened = zeros(mask);
+  for (const [b, row] of enumerate(mask)) {
+    for (const t of chosen(row)) {
+      standard = ((variance > 0) ? ((values[b][t] - mean) / Math.sqrt((variance + 1e-08))) : 0.0);
+      whitened[b][t] = (standard + shift);
+    }
+  }
+  return whitened;
+}
+
+export function kl_rewards(scores, kl, mask, beta) {
+  let rewards;
+  rewards = zeros(mask);
+  for (const [b, row] of enumerate(mask)) {
+    for (const t of chosen(row)) {
+      rewards[b][t] = (scores[b][t] - (beta * kl[b][t]));
+    }
+  }
+  return rewards;
+}
+
+export function value_term(vpred, return_, value, cliprange_value = 0.5) {
+  let limited, near, plain;
+  plain = ((vpred - return_) ** 2);
+  if ((cliprange_value == null)) {
+    return { loss: (plain / 2), clipped: false };
+  }
+  near = Math.max((value - cliprange_value), Math.min((value + cliprange_value), vpred));
+  limited = ((near - return_) ** 2);
+  return { loss: (Math.max(plain, limited) / 2), clipped: (limited > plain) };
+}
+
+export function row_of(columns, settings, bootstrap, whitening, group) {
+  let following, high, known, left, low, mask, new_, old, rewards, shared, slots, total;
+  mask = columns["response_mask"];
+  slots = chosen(list(mask).map((m) => !!(m)));
+  following = repeat([null], mask.length);
+  left = repeat([null], mask.length);
+  for (const [place, t] of enumerate(slots)) {
+    following[t] = (((place + 1) < slots.length) ? slots[(place + 1)] : null);
+    left[t] = ((slots.length - place) - 1);
+  }
+  [rewards, low, high] = [(columns["rewards"] ?? null), settings["clip_low"], settings["clip_high"]];
+  total = ((rewards == null) ? null : fsum(list(slots).map((t) => or_zero(rewards[t]))));
+  [old, new_] = [(columns["old_log_probs"] ?? null), (columns["new_log_probs"] ?? null)];
+  known = ((old != null) && (new_ != null) && (slots.length > 0));
+  shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
+  return { shared: ({ ...shared, ...group }), following: following, left: left };
+}
+
+export function group_facts(rewards, masks, own) {
+  let group, size, total;
+  group = members_of(rewards, masks, range(masks.length));
+  size = group.totals.length;
+  total = fsum(list(chosen(masks[own])).map((t) => rewards[own][t]));
+  return ({ "group_size": size, "group_mean": group.mean, "group_std": ((size > 1) ? group.std : null), "others_mean": ((size > 1) ? ((fsum(group.totals) - total) / (size - 1)) : null) });
+}
+
+export function no_group() {
+  return ({ "group_size": null, "group_mean": null, "group_std": null, "others_mean": null });
+}
+
+export function token_facts(t, columns, row) {
+  let advantage, after, clipped_ratio, following_value, last, near, new_, new_value, old, ratio, reach, shared, squares, target, used, value;
+  [shared, after] = [row.shared, row.following[t]];
+  last = (after == null);
+  [value, advantage, target] = [at(columns, "values", t), at(columns, "advantages", t), at(columns, "returns", t)];
+  [old, new_, ratio] = [at(columns, "old_log_probs", t), at(columns, "new_log_probs", t), at(columns, "ratio", t)];
+  [used, new_value, reach] = [at(columns, "used", t), at(columns, "new_values", t), shared["value_clip"]];
+  clipped_ratio = clip(ratio, shared["low_bound"], shared["high_bound"]);
+  squares = ((value != null) && (new_value != null) && (target != null));
+  near = ((!(squares) || (reach == null)) ? new_value : clip(new_value, (value - reach), (value + reach)));
+  following_value = at(columns, "values", ((after == null) ? t : after));
+  return ({ ...shared, ...({ "t": t, "chosen": (row.left[t] != null), "chosen_left": row.left[t], "score": at(columns, "scores", t), "kl": at(columns, "kl", t), "reward": at(columns, "rewards", t), "value": value, "next_value": ((last && (value != null)) ? shared["bootstrap"] : following_value), "delta": at(columns, "deltas", t), "advantage": advantage, "next_advantage": (last ? 0.0 : at(columns, "advantages", ((after == null) ? t : after))), "return": target, "baseline": difference(shared["total"], advantage), "share": share_of(advantage, shared["total"], shared["count_chosen"]), "whitened": at(columns, "whitened_advantages", t), "used": used, "entropy": at(columns, "entropy", t), "rollout_log_prob": at(columns, "rollout_log_probs", t), "old_log_prob": old, "ref_log_prob": at(columns, "ref_log_probs", t), "new_log_prob": new_, "log_ratio": difference(new_, old), "ratio": ratio, "clipped_ratio": clipped_ratio, "plain_term": product(ratio, used), "clipped_term": product(clipped_ratio, used), "policy_loss": at(columns, "policy_loss", t), "new_value": new_value, "near_value": ((squares && (reach != null)) ? near : null), "plain_square": (squares ? squared(difference(new_value, target)) : null), "clipped_square": ((squares && (reach != null)) ? squared(difference(near, target)) : null), "value_loss": at(columns, "value_loss", t) }) });
+}
+
+export function token_texts(t, prompt, texts, glyphs, following) {
+  let before;
+  before = list((prompt + slice(texts, undefined, t).join("")));
+  return ({ "token": glyph_text(texts, glyphs, t), "next_token": ((following == null) ? null : glyph_text(texts, glyphs, following)), "state_end": slice(before, (-STATE_END), undefined).join("").replaceAll("\n", "\u21b5") });
+}
+
+export function glyph_text(texts, glyphs, t) {
+  return list(zip(texts, glyphs)).filter(([text, glyph]) => (glyph === glyphs[t])).map(([text, glyph]) => text).join("").replaceAll("\n", "\u21b5");
+}
+
+export function section_applies(section, facts, settings) {
+  let missing;
+  if (((section.id === "not_chosen") === facts["chosen"])) {
+    return false;
+  }
+  if (((section.estimators != null) && !section.estimators.includes(settings["estimator"]))) {
+    return false;
+  }
+  if (((section.losses != null) && !section.losses.includes((settings["policy_loss"] || "ppo")))) {
+    return false;
+  }
+  missing = any(list(section.needs).map((name) => (facts[name] == null)));
+  return (!(missing) && !(any(list(section.lacks).map((name) => (facts[name] != null)))));
+}
+
+export function section_case(rule, facts, columns, t) {
+  let clipped, ending, gap, number;
+  if ((rule == null)) {
+    return null;
+  }
+  if ((rule === "end")) {
+    ending = (facts["bootstrap"] ? "bootstrapped" : "ended");
+    return (facts["chosen_left"] ? "inside" : ending);
+  }
+  if ((rule === "policy")) {
+    clipped = (at(columns, "clipped", t) ? "clipped" : "free");
+    return (at(columns, "dual_clipped", t) ? "dual" : clipped);
+  }
+  if ((rule === "value")) {
+    return (at(columns, "value_clipped", t) ? "clipped" : "free");
+  }
+  if ((rule === "ratio")) {
+    gap = (facts["ratio"] - 1);
+    return ((Math.abs(gap) < SMALL) ? "same" : ((gap > 0) ? "up" : "down"));
+  }
+  number = facts[rule];
+  return ((Math.abs(number) < SMALL) ? "zero" : ((number > 0) ? "positive" : "negative"));
+}
+
+export function at(columns, name, t) {
+  let column;
+  column = (columns[name] ?? null);
+  return ((column == null) ? null : column[t]);
+}
+
+export function without_gaps(column) {
+  return ((column == null) ? null : list(column).map((x) => or_zero(x)));
+}
+
+export function or_zero(x) {
+  return ((x == null) ? 0.0 : x);
+}
+
+export function product(a, b) {
+  return (((a == null) || (b == null)) ? null : (a * b));
+}
+
+export function difference(a, b) {
+  return (((a == null) || (b == null)) ? null : (a - b));
+}
+
+export function squared(x) {
+  return ((x == null) ? null : (x * x));
+}
+
+export function clip(x, low, high) {
+  return (((x == null) || (low == null) || (high == null)) ? null : Math.min(Math.max(x, low), high));
+}
+
+export function share_of(part, total, count) {
+  if (((part == null) || (total == null))) {
+    return null;
+  }
+  return (total ? (part / total) : (1.0 / Math.max(count, 1)));
 }
 
 export const ESTIMATORS = {
@@ -473,6 +675,7 @@ export const AGGREGATIONS = {
 
 export const GAE = "gae";
 export const MONTE_CARLO = "monte_carlo";
+export const FENCED = "+−·/"; // a negative number behind one of these stands in parentheses
 type Twins = Record<string, (...given: any[]) => any>;
 export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus };
 
@@ -487,21 +690,3 @@ export const KL = {
   k3: ((x) => (((Math.E ** (-x)) - 1) + x)),
   low_var_kl: ((x) => (((Math.E ** (-x)) - 1) + x)),
 };
-
-export interface Settings {
-  estimator: string | null;
-  gamma: number | null;
-  lam: number | null;
-  n: number | null;
-  k: number | null;
-  truncation: string | null;
-  beta: number | null;
-  kl_estimator: string | null;
-  kl_clamp: number | null;
-  whiten: boolean | null;
-  policy_loss: string | null;
-  clip_low: number | null;
-  clip_high: number | null;
-  dual_clip: number | null;
-  value_clip: number | null;
-}

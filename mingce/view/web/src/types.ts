@@ -1,210 +1,311 @@
-/** What the server says, as the page reads it. Numbers that are not finite arrive as null. */
+// Written by scripts/make_page_specs.py from mingce/view/answers.py; change that and run `make web`.
+// What the server says. Numbers that are not finite arrive as null.
 
-import type { Settings } from "./specs.generated";
-export type { Settings };
+/** A text in both languages. */
+export interface Both {
+  zh: string;
+  en: string;
+}
 
-export type Num = number | null;
-export type Lang = "zh" | "en";
-export type Both = Record<Lang, string>;
-export type Level = "child" | "engineer" | "proof";
-export type Status = "training" | "finished" | "stopped";
-
+/** A run in the list of runs; `message` says why nothing of it can be shown. */
 export interface RunSummary {
   id: string;
   name: string;
   path: string;
-  status: Status;
+  kind: "run" | "dump";
+  status: "training" | "finished" | "stopped";
+  message: string | null;
   steps: number;
   total_steps: number | null;
-  kind?: "run" | "dump";
-  message?: string | null;
-  last_score: Num;
-  spark: Num[];
+  last_score: number | null;
+  spark: (number | null)[];
   estimator: string | null;
   lang: string | null;
-  updated: number | string | null;
+  updated: number;
 }
 
-export interface MetricText extends Both {
+/** What a metric means; measured ones have no formula. */
+export interface MetricText {
   name: string;
   group: string;
+  zh: string;
+  en: string;
   formula: string;
   formula_zh: string;
+  columns: string[];
 }
 
+/** A run with its numbers over the steps; of every `every` steps the least and the greatest stand in the series. */
+export interface Run {
+  id: string;
+  name: string;
+  path: string;
+  kind: "run" | "dump";
+  status: "training" | "finished" | "stopped";
+  message: string | null;
+  total_steps: number | null;
+  config: Record<string, unknown>;
+  steps: number[];
+  every: number;
+  series: Record<string, (number | null)[]>;
+  metrics: MetricText[];
+  ledger_steps: number[];
+  damaged: Damage[];
+  skipped: Skipped[];
+  events: RunEvent[];
+}
+
+/** A file that could not be read, and why. */
 export interface Damage {
   file: string;
   why: string;
 }
 
-/** Lines of a log that could not be read: how many, and the first of them. */
-export interface SkippedLines {
+/** How many lines of a file were left out, and the numbers of the first. */
+export interface Skipped {
   file: string;
   count: number;
   lines: number[];
 }
 
-/** What happened besides steps; a restart says why. */
+/** What happened besides steps; an audit counts what it found. */
 export interface RunEvent {
   step: number;
   kind: string;
   why?: string;
-  time?: number;
+  time?: number | null;
+  bugs?: number | null;
+  suspicious?: number | null;
 }
 
-export interface Run {
-  id: string;
-  name: string;
-  status: Status;
-  config: Record<string, unknown>;
-  steps: number[];
-  series: Record<string, Num[]>;
-  metrics: MetricText[];
-  ledger_steps: number[];
-  damaged: Damage[];
-  skipped?: SkippedLines[];
-  /** Of so many steps the least and the greatest value stand in the series; 1 when all are there. */
-  every: number;
-  events?: RunEvent[];
-  kind?: "run" | "dump";
-  message?: string | null;
-}
-
+/** A rollout in the table of its step, texts cut short; `best` and `worst` of its group. */
 export interface RolloutLine {
   row: number;
-  uid: string;
-  group: string;
-  score: Num;
-  parts: Record<string, number> | null;
-  kl: Num;
+  uid: string | null;
+  group: string | null;
+  score: number | null;
+  parts: Record<string, number | null> | null;
+  kl: number | null;
   length: number;
   finish_reason: string | null;
-  max_abs_advantage: Num;
+  max_abs_advantage: number | null;
   prompt: string;
   response: string;
   best: boolean;
   worst: boolean;
 }
 
+/** The samples of one prompt. */
+export interface Group {
+  group: string;
+  size: number;
+  mean: number;
+  best_row: number;
+  worst_row: number;
+}
+
+/** Counts between edges; numbers that are not finite are counted as dropped. */
 export interface Histogram {
   edges: number[];
   counts: number[];
-  of?: "rollout" | "token";
+  dropped: number;
+  of: "rollout" | "token";
 }
 
-export interface Whitening {
-  mean: number;
-  std: number;
-  variance?: number;
-  count: number;
+/** A screenful of a step's rollouts: `shown` of `total` are what was asked for, from `offset` on. */
+export interface Table {
+  step: number;
+  rollouts: RolloutLine[];
+  offset: number;
+  shown: number;
+  total: number;
+  groups: Group[];
 }
 
+/** A step's first rollouts, how its numbers are spread, the names of the parts of a score and of the endings. */
 export interface Step {
   step: number;
   rollouts: RolloutLine[];
-  /** The names of the parts of a score, and of the ways to end. */
+  offset: number;
+  shown: number;
+  total: number;
+  groups: Group[];
+  histograms: Record<string, Histogram>;
   parts: string[];
   endings: string[];
-  histograms: Record<string, Histogram>;
-  groups: { group: string; size?: number; mean?: Num; best_row: number; worst_row: number }[];
-  shown?: number;
-  total?: number;
-  settings: Settings;
+  settings: AccountSettings;
   whitening: Whitening | null;
 }
 
+/** What credit, KL and losses of one step were computed with. */
+export interface AccountSettings {
+  estimator: string | null;
+  gamma: number | null;
+  lam: number | null;
+  n: number | null;
+  k: number | null;
+  truncation: string | null;
+  beta: number | null;
+  kl_estimator: string | null;
+  kl_clamp: number | null;
+  whiten: boolean | null;
+  policy_loss: string | null;
+  clip_low: number | null;
+  clip_high: number | null;
+  dual_clip: number | null;
+  value_clip: number | null;
+}
+
+/** Mean and spread of the raw advantages over all tokens of the step that enter the losses. */
+export interface Whitening {
+  mean: number;
+  std: number;
+  variance: number;
+  count: number;
+  epsilon: number;
+}
+
+/** A rollout of a step with every token's account; None where its numbers are such that none can be computed. */
+export interface OpenRollout {
+  prompt: string;
+  response: string;
+  tokens: Token[];
+  columns: Record<string, (number | null)[]>;
+  settings: AccountSettings;
+  step: number;
+  row: number;
+  uid: string | null;
+  group: string | null;
+  has_texts: boolean;
+  prompt_tokens: Token[];
+  info: Info;
+  bootstrap: number;
+  whitening: Whitening | null;
+  siblings: Sibling[];
+  siblings_left_out: number;
+  more_tokens: boolean;
+  account: RowAccount | null;
+}
+
+/** One token as people read it; the pieces of one character have the same glyph. */
 export interface Token {
   id: number;
   text: string;
-  /** Equal for the pieces that together form one character. */
-  glyph?: number;
+  glyph: number;
   special?: boolean;
 }
 
-export type Columns = Record<string, Num[]>;
+/** What is known of a rollout besides its tokens. */
+export interface Info {
+  score: number | null;
+  score_parts: Record<string, unknown> | null;
+  finish_reason: string | null;
+  truncated: boolean;
+  bootstrap_value: number | null;
+  temperature: number | null;
+  policy_version: number | null;
+  data_source: string | null;
+}
 
+/** Another sample of the same prompt, or the rollout itself among them. */
 export interface Sibling {
   row: number;
-  score: Num;
-  response?: string;
-  scores?: Num[];
-  kl?: Num[];
-  rewards: Num[];
-  values?: Num[] | null;
-  response_mask: Num[];
-  bootstrap?: Num;
+  score: number | null;
+  response: string;
+  columns: Record<string, (number | null)[]>;
+  bootstrap: number;
 }
 
-export interface Rollout {
-  step: number;
-  row: number;
-  uid: string;
-  group: string;
-  prompt: string;
-  prompt_tokens: Token[];
-  tokens: Token[];
-  columns: Columns;
-  info: Record<string, unknown>;
-  settings: Settings;
-  whitening: Whitening | null;
-  siblings: Sibling[];
-  siblings_left_out?: number;
-  /** The rollout is longer than what is shown. */
-  more_tokens?: boolean;
-  bootstrap?: Num;
+/** Every token's account in numbers. A fact is shared by all chosen tokens, or a column, or a list of its own. */
+export interface RowAccount {
+  shared: Record<string, number | string | null>;
+  columns: Record<string, string>;
+  lists: Record<string, (number | null)[]>;
+  choices: [number, string][][];
+  choice: number[];
+  disagreeing: Record<string, number[]>;
 }
 
+/** One answer to a prompt, at some step. */
 export interface Answer {
   step: number;
   row: number;
-  score: Num;
+  score: number | null;
+  finish_reason: string | null;
   response: string;
   tokens: Token[];
-  columns: Columns;
+  columns: Record<string, (number | null)[]>;
 }
 
+/** The answers to one prompt over the steps; `steps_left_out` were not looked through, for there are too many. */
 export interface Through {
-  prompt?: string;
-  answers?: Answer[];
-  left_out?: number;
-  /** Steps that were not looked through, of a run that has too many. */
-  steps_left_out?: number;
-  prompts?: { prompt: string; answers: number; steps: number; step: number; row: number }[];
+  prompt: string;
+  answers: Answer[];
+  left_out: number;
+  steps_left_out: number;
 }
 
-export interface ColumnText extends Both {
+/** A prompt that came again, with the first place where it stands. */
+export interface Recurring {
+  prompt: string;
+  answers: number;
+  steps: number;
+  step: number;
+  row: number;
+}
+
+/** The prompts that came in most steps. */
+export interface Prompts {
+  prompts: Recurring[];
+  steps_left_out: number;
+}
+
+/** What a column means. */
+export interface ColumnText {
   name: string;
   symbol: string;
-  alignment: "action" | "state" | "row";
+  alignment: string;
   formula: string;
   formula_zh: string;
+  zh: string;
+  en: string;
   long_zh: string;
   long_en: string;
 }
 
-/** One paragraph of a token's account; {names} are filled with this token's numbers. */
-export interface Section {
+/** What a setting of the account means. */
+export interface SettingText {
+  symbol: string;
+  name: string;
+  zh: string;
+  en: string;
+}
+
+/** One paragraph of a token's account; {names} are filled with the token's facts. */
+export interface SectionText {
   id: string;
   title: Both;
-  estimators: string[] | null;
-  /** Shown when all of `needs` and none of `lacks` have a value for this token. */
-  needs: string[];
-  lacks?: string[];
   formula: string;
   numbers: string;
-  words: Record<Level, Both>;
-  losses?: string[] | null;
-  /** One more sentence, for this token's own case. */
-  case_of?: string | null;
-  cases?: Record<string, Both> | null;
+  words: Record<string, Both>;
+  needs: string[];
+  lacks: string[];
+  estimators: string[] | null;
+  losses: string[] | null;
+  case_of: string | null;
+  cases: Record<string, Both>;
+  result: string | null;
+  column: string | null;
 }
 
+/** Everything the page says about columns, settings and a token's account. */
 export interface Texts {
   columns: ColumnText[];
-  account: Section[];
-  settings?: ({ symbol: string; name: string } & Both)[];
+  settings: SettingText[];
+  account: SectionText[];
 }
 
+/** Where a finding shows. */
 export interface Place {
   row: number | null;
   token: number | null;
@@ -213,6 +314,7 @@ export interface Place {
   found: number | string | null;
 }
 
+/** What the audit found. */
 export interface Finding {
   code: string;
   severity: "bug" | "suspicious" | "convention" | "note";
@@ -226,6 +328,20 @@ export interface Finding {
   places: Place[];
 }
 
+/** A check that ran. */
+export interface Check {
+  name: string;
+  title: Both;
+}
+
+/** A check that could not run, for these columns or settings are missing. */
+export interface SkippedCheck {
+  name: string;
+  title: Both;
+  missing: string[];
+}
+
+/** What independent code says about one step. */
 export interface Audit {
   step: number | null;
   rows: number;
@@ -233,11 +349,11 @@ export interface Audit {
   verdict: Both;
   counts: Record<string, number>;
   findings: Finding[];
-  settings: Record<string, { value: unknown; inferred: boolean }>;
-  checks: { name: string; title: Both }[];
-  skipped: { name: string; title: Both; missing: string[] }[];
+  checks: Check[];
+  skipped: SkippedCheck[];
 }
 
+/** A worked example of the seeds, or one of their slips. */
 export interface SeedExample {
   id?: string;
   seed: string;
@@ -252,7 +368,17 @@ export interface SeedExample {
   why?: string;
 }
 
+/** The seeds' worked examples and their slips. */
 export interface Playground {
   examples: SeedExample[];
   errata: SeedExample[];
 }
+
+export type Num = number | null;
+export type Lang = keyof Both;
+export type Level = "child" | "engineer" | "proof";
+export type Status = RunSummary["status"];
+export type Rollout = OpenRollout;
+export type Columns = OpenRollout["columns"];
+export type Settings = AccountSettings;
+export type Section = SectionText;

@@ -1,12 +1,14 @@
 /** The rollout under other settings: the columns recomputed in the page. */
 import { chosen, ESTIMATORS, estimate, klRewards, moments, policyTerms, specOf, valueTerm, whiten } from "./credit";
 import type { Credit, Estimator, Moments } from "./credit";
-import { siblingRewards, type Book } from "./facts";
-import { GAE } from "./specs.generated";
+import type { Book } from "./facts";
 import { plain } from "./numbers";
-import type { Columns, Num, Rollout } from "./types";
+import { GAE } from "./specs.generated";
+import type { Columns, Num, Rollout, Sibling, Whitening } from "./types";
 
 export type Whiten = "none" | "step" | "group";
+
+const EPSILON = 1e-8;
 
 export interface WhatIf {
   gamma: number;
@@ -32,7 +34,7 @@ export function recorded(rollout: Rollout): WhatIf {
     estimator: ownCode(rollout) ? (ESTIMATORS.find((name) => possible(rollout, name)) ?? GAE) : ((estimator ?? GAE) as Estimator),
     n: n ?? 5,
     k: k ?? 3,
-    whiten: (whiten ?? "whitened_advantages" in rollout.columns) ? "step" : "none",
+    whiten: whiten ? "step" : "none",
   };
 }
 
@@ -47,20 +49,26 @@ export interface Group {
 export function groupOf(rollout: Rollout, beta: number): Group {
   const { columns } = rollout;
   const others = rollout.siblings.filter((one) => one.row !== rollout.row);
-  const mask = [plain(columns.response_mask), ...others.map((one) => plain(one.response_mask))];
+  const mask = [plain(columns.response_mask), ...others.map((one) => plain(one.columns.response_mask))];
   const priced = columns.scores && columns.kl && rollout.settings.beta !== null;
   const own = priced
     ? klRewards([plain(columns.scores)], [plain(columns.kl)], [mask[0]], beta)[0]
-    : plain(columns.rewards ?? columns.scores);
+    : plain(columns.rewards ?? columns.scores ?? mask[0]);
   return {
-    rewards: [own, ...others.map((one) => siblingRewards(one, priced ? beta : null))],
+    rewards: [own, ...others.map((one, b) => siblingRewards(one, mask[b + 1], priced ? beta : null))],
     values: [
       columns.values ? plain(columns.values) : mask[0].map(() => 0),
-      ...others.map((one) => (one.values ? plain(one.values) : one.response_mask.map(() => 0))),
+      ...others.map(({ columns: theirs }) => (theirs.values ? plain(theirs.values) : theirs.response_mask.map(() => 0))),
     ],
     mask,
-    after: [rollout.bootstrap ?? 0, ...others.map((one) => one.bootstrap ?? 0)],
+    after: [rollout.bootstrap, ...others.map((one) => one.bootstrap)],
   };
+}
+
+/** A sibling's rewards at this price of the KL; as they were recorded when its parts are not there. */
+function siblingRewards({ columns }: Sibling, mask: number[], beta: Num): number[] {
+  if (!columns.scores || !columns.kl || beta === null) return plain(columns.rewards ?? columns.scores ?? mask);
+  return klRewards([plain(columns.scores)], [plain(columns.kl)], [mask], beta)[0];
 }
 
 export function creditOf(group: Group, what: WhatIf, attention?: number[]): Credit {
@@ -79,28 +87,23 @@ export function rewrite(rollout: Rollout, what: WhatIf): Book {
   const kept = (row: readonly number[]): Num[] => row.map((x, t) => (mask[t] && Number.isFinite(x) ? x : null));
 
   const columns: Columns = { ...rollout.columns, rewards: kept(group.rewards[0]), advantages: kept(credit.advantages[0]) };
-  for (const name of ["deltas", "returns", "whitened_advantages", "policy_loss", "clipped", "dual_clipped"]) {
+  for (const name of ["deltas", "returns", "whitened_advantages", "policy_loss", "clipped", "dual_clipped", "value_loss", "value_clipped"]) {
     delete columns[name];
   }
   if (credit.deltas) columns.deltas = kept(credit.deltas[0]);
   if (credit.returns) columns.returns = kept(credit.returns[0]);
   if (white) columns.whitened_advantages = kept(white);
   const settings = { ...rollout.settings, ...what, whiten: what.whiten !== "none" };
-  const book: Book = {
-    rollout,
-    columns,
-    settings,
-    whitening: stats && { mean: stats.mean, std: Math.sqrt(stats.variance), count: stats.count },
-  };
+  const book: Book = { rollout, columns, settings, whitening: stats, account: null };
   losses(book, white ?? credit.advantages[0], credit.returns?.[0] ?? null);
   return book;
 }
 
-function statistics(rollout: Rollout, what: WhatIf, credit: Credit, group: Group): Moments | null {
-  const step = rollout.whitening;
+function statistics(rollout: Rollout, what: WhatIf, credit: Credit, group: Group): Whitening | null {
   if (what.whiten === "none") return null;
-  if (what.whiten === "group" || !step) return moments(credit.advantages, group.mask);
-  return { mean: step.mean, variance: step.variance ?? step.std ** 2, count: step.count };
+  if (what.whiten === "step" && rollout.whitening) return rollout.whitening;
+  const own: Moments = moments(credit.advantages, group.mask);
+  return { ...own, std: Math.sqrt(own.variance), epsilon: EPSILON };
 }
 
 function losses({ rollout, columns, settings }: Book, advantages: number[], targets: number[] | null): void {
@@ -111,22 +114,23 @@ function losses({ rollout, columns, settings }: Book, advantages: number[], targ
   const terms =
     old && fresh && policyTerms(settings.policy_loss ?? "ppo", plain(old), plain(fresh), advantages, mask, { ...settings });
   if (terms) {
-    columns.policy_loss = empty();
-    columns.clipped = empty();
+    for (const name of ["ratio", "policy_loss", "clipped", "dual_clipped"]) columns[name] = empty();
     for (const t of slots) {
       if (old[t] === null || fresh[t] === null) continue;
+      columns.ratio[t] = terms[t].ratio;
       columns.policy_loss[t] = terms[t].loss;
       columns.clipped[t] = Number(terms[t].clipped ?? false);
+      columns.dual_clipped[t] = Number(terms[t].dual_clipped ?? false);
     }
   }
   if (targets && values && new_values) {
-    columns.value_loss = empty();
+    for (const name of ["value_loss", "value_clipped"]) columns[name] = empty();
     for (const t of slots) {
       if (values[t] === null || new_values[t] === null) continue;
-      columns.value_loss[t] = valueTerm(new_values[t], targets[t], values[t], settings.value_clip).loss;
+      const term = valueTerm(new_values[t], targets[t], values[t], settings.value_clip);
+      columns.value_loss[t] = term.loss;
+      columns.value_clipped[t] = Number(term.clipped);
     }
-  } else {
-    delete columns.value_loss;
   }
 }
 

@@ -51,7 +51,7 @@ function Bench({ data }: { data: PlaygroundData }) {
   const menu = [FIRST, ...usable(data.examples), ...usable(data.errata)];
   const columns = useMemo(() => compute(lines, settings), [lines, settings]);
   const limit = largest(columns.advantages);
-  const tokens = lines.map((line, t) => ({ id: t, text: line.token }));
+  const tokens = lines.map((line, t) => ({ id: t, text: line.token, glyph: t }));
   const load = (chosen: SeedExample) => {
     const sheet = sheetOf(chosen)!;
     setExample(chosen);

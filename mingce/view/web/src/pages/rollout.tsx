@@ -52,8 +52,8 @@ function Open({ id, query, rollout, words }: OpenProps) {
   const wanted = query.get("column") ?? preferred;
 
   const actual = useMemo((): Book => {
-    const { columns, settings, whitening } = rollout;
-    return { rollout, columns, settings, whitening };
+    const { columns, settings, whitening, account } = rollout;
+    return { rollout, columns, settings, whitening, account };
   }, [rollout]);
   const book = useMemo(() => (view === "whatif" ? rewrite(rollout, what) : actual), [view, rollout, what, actual]);
   const column = wanted in book.columns ? wanted : preferred;

@@ -9,14 +9,14 @@ import { largest, number } from "../numbers";
 import { usePrefs } from "../prefs";
 import { to } from "../route";
 import { Sparkline } from "../sparkline";
-import type { Answer, Run, Through as ThroughData } from "../types";
+import type { Answer, Run, Prompts as PromptsData, Recurring, Through as ThroughData } from "../types";
 
 const COLUMNS: [string, string][] = [["advantages", "Aₜ"], ["values", "V(sₜ)"], ["returns", "Rₜ"], ["rewards", "rₜ"], ["deltas", "δₜ"]];
 
 export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   const { say } = usePrefs();
   const [step, row] = [query.get("step"), query.get("row")];
-  const data = useData<ThroughData>(
+  const data = useData<ThroughData | PromptsData>(
     step !== null && row !== null ? paths.through(id, Number(step), Number(row)) : paths.prompts(id),
   );
   const run = useData<Run>(paths.run(id));
@@ -30,10 +30,10 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
       )}
       <Await of={data}>
         {(found) =>
-          found.answers ? (
-            <Answers id={id} prompt={found.prompt ?? ""} answers={found.answers} />
+          "answers" in found ? (
+            <Answers id={id} prompt={found.prompt} answers={found.answers} />
           ) : (
-            <Prompts id={id} found={found} latest={run.data?.ledger_steps.at(-1) ?? null} />
+            <Prompts id={id} prompts={found.prompts} latest={run.data?.ledger_steps.at(-1) ?? null} />
           )
         }
       </Await>
@@ -41,9 +41,8 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   );
 }
 
-function Prompts({ id, found, latest }: { id: string; found: ThroughData; latest: number | null }) {
+function Prompts({ id, prompts, latest }: { id: string; prompts: Recurring[]; latest: number | null }) {
   const { say } = usePrefs();
-  const prompts = found.prompts ?? [];
   if (prompts.length === 0) {
     return (
       <p class="card notice">
