@@ -80,7 +80,8 @@ def _body(part: re.Match[str], lang: str, directory: str, where: str) -> str:
     if part["name"] not in BLOCKS:
         raise PageError(f"{where}: there is no block '{part['name']}'; there are {', '.join(BLOCKS)}.")
     with _ALONE:
-        return BLOCKS[part["name"]](part["words"], lang)
+        body: str = BLOCKS[part["name"]](part["words"], lang)
+        return body
 
 
 def _output(command: str, lang: str, directory: str, where: str) -> str:
@@ -146,7 +147,7 @@ def main() -> None:
     options = parser.parse_args()
     with ThreadPoolExecutor(2) as pool:  # the commands are processes of their own
         try:
-            found = pool.map(lambda one: _stale(options.docs, *one, not options.check), pages(options.docs))
+            found = pool.map(lambda one: _stale(options.docs, one[0], one[1], not options.check), pages(options.docs))
             stale = [name for name in found if name]
         except PageError as error:
             raise SystemExit(str(error)) from None

@@ -203,7 +203,7 @@ def definitions() -> str:
     functions = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.FunctionDef)]
     outermost = {id(node) for tree in trees for node in tree.body}
     known = {node.name: node for node in functions if id(node) in outermost or node.name in ASKED}
-    wanted = [spec.name for spec in (*specs.ESTIMATORS.values(), *specs.POLICY_LOSSES.values())] + list(ASKED)
+    wanted = [*specs.ESTIMATORS, *specs.POLICY_LOSSES, *ASKED]
     used: list[str] = []
     while wanted:
         name = wanted.pop(0)

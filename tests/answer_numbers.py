@@ -342,13 +342,19 @@ class Known:
         for count in (len(raw), max(1, len(raw) - 1)):
             self.numbers += [math.sqrt(square / count), math.sqrt(square / count + 1e-8), square / count]
         self.numbers += [sum(x > 0 for x in raw), mean]
-        low, high = self.rollout.settings.clip_low, self.rollout.settings.clip_high
+        low, high = self.clip()
         ratios = [(1 - low) / 2, 1 - low, 1.0, 1 + high, 2 * (1 + high)]
         self.numbers += ratios
         for size in map(abs, raw):
             for ratio in ratios:
                 for sign in (1, -1):
                     self.numbers.append(-reference.policy_term(0.0, math.log(ratio), sign * size, low, high, None).loss)
+
+    def clip(self) -> tuple[float, float]:
+        settings = self.rollout.settings
+        assert settings.clip_low is not None
+        assert settings.clip_high is not None
+        return settings.clip_low, settings.clip_high
 
     def _policy(self) -> None:
         columns = self.rollout.columns
@@ -362,13 +368,13 @@ class Known:
             self.numbers.append(-p * math.log(p) - ((1 - p) * math.log(1 - p) if p < 1 else 0.0))
         if "ref_log_probs" in columns:
             gaps = [x - y for x, y in zip(old, self.chosen("ref_log_probs"), strict=True)]
-            beta = self.rollout.settings.beta
+            beta = float(self.rollout.settings.beta or 0.0)
             for row in (gaps, [x * x / 2 for x in gaps], [math.exp(-x) - 1 + x for x in gaps]):
                 self.short(row)
                 self.numbers += [beta * math.fsum(row), beta * math.fsum(row) / len(row)]
             self.numbers.append(sum(x < 0 for x in gaps))
         if "kl" in columns:
-            beta = self.rollout.settings.beta
+            beta = float(self.rollout.settings.beta or 0.0)
             self.numbers += [beta * math.fsum(self.chosen("kl")), *(beta * x for x in self.chosen("kl"))]
             if "values" in columns and "scores" in columns:
                 free = changed(self.rollout, beta=0.0).columns["advantages"]
@@ -379,7 +385,7 @@ class Known:
             raw = self.chosen("advantages")
             terms = [ratio * a for ratio, a in zip(ratios, raw, strict=True)]
             losses = [-x for x in terms]
-            low, high = self.rollout.settings.clip_low, self.rollout.settings.clip_high
+            low, high = self.clip()
             self.short([min(q * a, min(max(q, 1 - low), 1 + high) * a) for q, a in zip(ratios, raw, strict=True)])
             self.numbers.append(
                 sum(min(max(q, 1 - low), 1 + high) * a < q * a for q, a in zip(ratios, raw, strict=True))

@@ -37,7 +37,8 @@ def told(conversation: Conversation, *lines: str) -> Answer:
 
 def settings(conversation: Conversation) -> tuple[float, float, float]:
     found = conversation.rollout.settings
-    return found.gamma, found.lam, found.beta
+    assert None not in (found.gamma, found.lam, found.beta)
+    return float(found.gamma or 0), float(found.lam or 0), float(found.beta or 0)
 
 
 # ── the example stays ────────────────────────────────────────────────────────────────────────────────────────────────

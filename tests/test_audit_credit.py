@@ -17,7 +17,7 @@ from mingce.algorithms import reference
 from mingce.algorithms.advantage import gae, grpo, rloo, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
-from mingce.audit import credit, derived, groups, rewards, whitening
+from mingce.audit import credit, derived, groups, recursion, rewards, whitening
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.record.dump import Dump
@@ -78,13 +78,13 @@ def codes(found: Iterable[Finding], *levels: str) -> list[str]:
 @given(batch=batches(), gamma=unit, lam=unit)
 def test_one_step_of_the_twins_advantages_gives_them_back(batch: Batch, gamma: float, lam: float) -> None:
     twin = reference.gae(batch.rewards.tolist(), batch.values.tolist(), batch.mask.tolist(), gamma, lam)
-    columns = credit.Columns(
+    columns = recursion.Columns(
         batch.rewards.double().numpy(),
         batch.values.double().numpy(),
         np.array(twin.advantages).reshape(batch.mask.shape),
     )
     mask = batch.mask.numpy()
-    again = credit.one_step(columns, mask, gamma, gamma * lam, "skip", "end")
+    again = recursion.one_step(columns, mask, gamma, gamma * lam, "skip", "end")
     assert again[mask] == pytest.approx(columns.advantages[mask], rel=1e-9, abs=1e-9)
 
 

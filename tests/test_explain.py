@@ -74,7 +74,7 @@ def random_rollout(seed: int) -> Rollout:
         return [round(chance.uniform(low, high), chance.choice((2, 4, 6))) if m else None for m in mask]
 
     old, values = column(-3, 0), column(-1, 2)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "response_mask": mask,
         "scores": [None if not m else float(chance.choice((0, 0, 1, -0.5))) for m in mask],
         "old_log_probs": old,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,7 +36,7 @@ def ledger_of(config: Config, seed: int, updated: bool = True) -> Ledger:
     chosen = present & ~((torch.arange(WIDTH) == 2) & (lengths[:, None] > 4))
     ids = torch.randint(1, 50, (ROWS, WIDTH), generator=r)
     finish = ["length" if length == WIDTH else "stop" for length in lengths]
-    rows = {
+    rows: dict[str, list[Any]] = {
         "uid": [f"{seed}-{row}" for row in range(ROWS)],
         "group": [f"p{row // 4}" for row in range(ROWS)],
         "prompt_ids": [[1, 5, row // 4] for row in range(ROWS)],

@@ -6,6 +6,7 @@ import re
 import warnings
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from matplotlib.colors import to_hex
@@ -29,7 +30,7 @@ def svg_texts(path: Path) -> list[str]:
 def with_hole() -> Rollout:
     """Five tokens, the third a tool's, a negative δ among them, cut and continued."""
     rollout = typed({"rewards": [0] * 5, "values": [0] * 5}, tokens=["the", " cat", "⟨tool⟩", "是", "$2$"], after=0.4)
-    columns = {
+    columns: dict[str, list[Any]] = {
         "response_mask": [1, 1, 0, 1, 1],
         "rewards": [0.0, -0.2, None, 0.1, 0.5],
         "values": [0.6, 0.1, None, 0.7, 0.3],

@@ -37,7 +37,7 @@ def far(request: pytest.FixtureRequest) -> Iterator[far_away.RayRoles]:
 
 
 @pytest.fixture(scope="module")
-def two_steps_here() -> tuple[Config, local.Roles, list[Ledger], list[dict[str, float]]]:
+def two_steps_here() -> tuple[Config, local.LocalRoles, list[Ledger], list[dict[str, float]]]:
     """Two steps in this process, the second with a policy that has learned."""
     config = read_config(None, list(SETTINGS))
     roles = local.build_roles(config)
@@ -55,7 +55,7 @@ def two_steps(config: Config, roles: local.Roles) -> tuple[list[Ledger], list[di
 
 
 def test_every_number_is_local_s(
-    far: far_away.RayRoles, two_steps_here: tuple[Config, local.Roles, list[Ledger], list[dict[str, float]]]
+    far: far_away.RayRoles, two_steps_here: tuple[Config, local.LocalRoles, list[Ledger], list[dict[str, float]]]
 ) -> None:
     config, _, wanted, reports = two_steps_here
     ledgers, found = two_steps(config, far)
@@ -96,7 +96,7 @@ def saved_by(tmp_path_factory: pytest.TempPathFactory) -> Run:
 
 def test_a_checkpoint_of_any_number_of_ranks_opens_with_any_other(
     far: far_away.RayRoles,
-    two_steps_here: tuple[Config, local.Roles, list[Ledger], list[dict[str, float]]],
+    two_steps_here: tuple[Config, local.LocalRoles, list[Ledger], list[dict[str, float]]],
     saved_by: Run,
 ) -> None:
     """Weights and moments bit for bit: local → ranks → ranks → local."""

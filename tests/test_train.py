@@ -13,7 +13,7 @@ from mingce.algorithms import reference
 from mingce.algorithms.losses import batch_totals
 from mingce.config import Config, as_values, read_config
 from mingce.credit import assign_credit, whitens
-from mingce.engine.local import LocalRoles, build_roles
+from mingce.engine.local import LocalRoles, Roles, build_roles
 from mingce.ledger import Ledger
 from mingce.models.micro_batches import batcher
 from mingce.record import checkpoints
@@ -42,7 +42,7 @@ def small_roles(*overrides: str) -> tuple[Config, LocalRoles]:
     return config, build_roles(config)
 
 
-def filled(config: Config, roles: LocalRoles) -> Ledger:
+def filled(config: Config, roles: Roles) -> Ledger:
     """One step's ledger up to its credit."""
     examples = roles.batch(1, config.prompts_per_step, config.seed)
     ledger = roles.actor.generate(examples, 1)

@@ -508,7 +508,7 @@ def test_a_dump_is_a_run_of_one_step(tmp_path: Path) -> None:
     assert len(rollout.tokens) == mask[0].sum()
     assert rollout.has_texts is False
     assert rollout.columns["advantages"] == advantages[0][mask[0]].tolist()
-    assert (rollout.settings.gamma, rollout.settings.lam) == (pytest.approx(1.0), pytest.approx(0.9))
+    assert [rollout.settings.gamma, rollout.settings.lam] == pytest.approx([1.0, 0.9])
     entries = {entry.id: entry for entry in account(rollout, 0, "engineer", "zh")}
     assert entries["advantage"].agrees
     assert api.audit(run.id, 7)["rows"] == 32
