@@ -5,13 +5,14 @@ from __future__ import annotations
 import ast
 import importlib.util
 import json
+import re
 import sys
 from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
 
-from typer.testing import CliRunner
+import typer.main
 
 import mingce
 from mingce.audit.audit import checks
@@ -160,11 +161,27 @@ def _fault(fault: Fault, lang: str, one: str, several: str, report: str) -> str:
     return "\n\n".join(filter(None, [f"#### {fault.code}", " · ".join(facts), (" " * i).join(sentences)]))
 
 
-def _help(name: str, lang: str) -> str:
-    """What `mingce NAME --help` prints."""
-    done = CliRunner().invoke(app, [name, "--help"], terminal_width=100, env={"COLUMNS": "100"})
-    assert done.exit_code == 0, name
-    return "```text\n" + "\n".join(line.rstrip() for line in done.stdout.strip().split("\n")) + "\n```"
+def _help(words: str, lang: str) -> str:
+    """What a command takes. The words: its name | headings: option, meaning | the word for a default."""
+    name, option, meaning, default = (word.strip() for word in words.split("|"))
+    group: Any = typer.main.get_command(app)
+    command = group.commands[name]
+    rows = [_parameter(known, default) for known in command.params if known.name not in ("help", "lang")]
+    example = "\n".join(re.split(r"\s{2,}(?=mingce )", command.epilog.partition(": ")[2]))
+    table = _table(lambda _: rows)(f"{option} | {meaning}", lang)
+    return f"```sh\n{example}\n```" + (f"\n\n{table}" if rows else "")
+
+
+def _parameter(known: Any, word: str) -> tuple[str, str]:
+    """An argument or option with its value's name, and what it means."""
+    if known.param_type_name == "argument":
+        shown = (known.metavar or known.name).strip("[]{}")
+    else:
+        value = "" if known.is_flag else f" {known.metavar or known.name.upper()}"
+        shown = "/".join([*known.opts, *known.secondary_opts]) + value
+    default = getattr(known.default, "value", known.default)
+    told = f" ({word} `{default}`)" if default not in (None, False, [], ()) and not callable(default) else ""
+    return f"`{shown}`", f"{known.help}{told}"
 
 
 def _signature(name: str, lang: str) -> str:

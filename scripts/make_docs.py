@@ -26,7 +26,6 @@ import tempfile
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from threading import Lock
 
 from docs_blocks import BLOCKS, ROOT, TABLES
 
@@ -42,8 +41,6 @@ PART = re.compile(
     re.DOTALL,
 )
 OPEN = re.compile(rf"<!-- (?:\$|(?:{'|'.join(BLOCKS)}):) ")
-_ALONE = Lock()
-"""Of what is computed in this process, for `--help` is caught by taking its standard output."""
 
 
 class PageError(Exception):
@@ -79,9 +76,7 @@ def _body(part: re.Match[str], lang: str, directory: str, where: str) -> str:
         return f"```text\n$ {command}\n{shown}\n```"
     if part["name"] not in BLOCKS:
         raise PageError(f"{where}: there is no block '{part['name']}'; there are {', '.join(BLOCKS)}.")
-    with _ALONE:
-        body: str = BLOCKS[part["name"]](part["words"], lang)
-        return body
+    return BLOCKS[part["name"]](part["words"], lang)
 
 
 def _output(command: str, lang: str, directory: str, where: str) -> str:

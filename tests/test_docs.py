@@ -18,6 +18,7 @@ from urllib.parse import unquote
 import pytest
 import typer.main
 
+import mingce
 from mingce.cli import app
 from mingce.config import read_config, settings
 from mingce.metrics import MEASURED, METRICS
@@ -105,8 +106,8 @@ def test_both_languages_have_the_same_sections(page: Path) -> None:
 def test_chinese_pages_are_chinese_and_english_ones_english(page: Path) -> None:
     chinese = re.compile(r"[\u4e00-\u9fff]")
     assert len(chinese.findall(prose_of(DOCS / "zh" / page))) > 50
-    outside_code = INLINE.sub("", prose_of(DOCS / "en" / page)).replace("mingce 明策", "")
-    assert not chinese.search(outside_code)
+    outside_quotes = re.sub(r'"[^"\n]*"', "", INLINE.sub("", prose_of(DOCS / "en" / page))).replace("mingce 明策", "")
+    assert not chinese.search(outside_quotes)
 
 
 # ── code and commands ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -207,6 +208,13 @@ def test_settings_and_metrics_in_prose_exist() -> None:
                 assert code in metrics, f"{name_of(page)}: {code}"
                 seen += 1
     assert seen > 200
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_the_reference_has_every_command_and_public_name(lang: str) -> None:
+    commands, api = (anchors(DOCS / lang / "reference" / f"{name}.md") for name in ("commands", "api"))
+    assert set(GROUP.commands) <= commands
+    assert {anchor(f"mingce.{name}") for name in mingce.__all__} <= api
 
 
 # ── what is generated ────────────────────────────────────────────────────────────────────────────────────────────────
