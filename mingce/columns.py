@@ -238,6 +238,7 @@ _TABLE = (
     Column(
         "bootstrap_value", "V(s_T)", "row", "float", "critic at the state after the last token", (), "critic.values",
     ),
+    Column("greedy_score", "b", "row", "float", "score of the greedy answer to the same prompt", (), "reward.score"),
     Column("step", "step", "row", "int", "training step, from 1", (), "trainer"),
     Column("policy_version", "version", "row", "int", "updates applied before it was drawn", (), "actor.generate"),
     Column("temperature", "τ", "row", "float", "softmax(logits / τ)", (), "actor.generate"),

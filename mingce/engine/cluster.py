@@ -67,21 +67,20 @@ class Cluster:
                 _join(address)
         self.ours = True
 
-    def expect(self, processes: int, cpus: int, gpus: int) -> None:
-        """An error if the cluster could never hold that many processes."""
-        there = ray_package().cluster_resources()
-        for name, each in (("CPU", cpus), ("GPU", gpus)):
-            if processes * each > there.get(name, 0):
-                raise ClusterError(
-                    f"the cluster has {there.get(name, 0):g} {name}s and {processes} ranks of {each} need "
-                    f"{processes * each}; lower ray.ranks or ray.cpus, or add nodes with `ray start --address`."
-                )
+    def expect(self, processes: int, cpus: int) -> None:
+        """An error if the cluster could never hold that many processes of so many cores."""
+        there = ray_package().cluster_resources().get("CPU", 0)
+        if processes * cpus > there:
+            raise ClusterError(
+                f"the cluster has {there:g} CPUs and {processes} ranks of {cpus} need {processes * cpus}; lower "
+                "ray.ranks or ray.cpus, or add nodes with `ray start --address`."
+            )
 
     def _start(self, address: str, cpus: int) -> None:
         """A cluster of this run's own, with a guardian that ends its processes when this one is gone."""
-        mark = secrets.token_hex(8)
+        mark, ended = secrets.token_hex(8), sentence("engine.cluster_ended")
         self._guardian = subprocess.Popen(
-            [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), mark, f"mingce: {_ended()}"],
+            [sys.executable, "-I", "-S", str(Path(__file__).with_name("guardian.py")), mark, f"mingce: {ended}"],
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             start_new_session=True,
@@ -133,11 +132,7 @@ def lost(error: Exception | None = None) -> bool:
 def expect_cluster(error: Exception | None = None) -> None:
     """A ClusterError if the run's own cluster has ended."""
     if lost(error):
-        raise ClusterError(_ended()) from error
-
-
-def _ended() -> str:
-    return sentence("engine.cluster_ended")
+        raise ClusterError(sentence("engine.cluster_ended")) from error
 
 
 def _raylet() -> subprocess.Popen[bytes] | None:
@@ -149,7 +144,7 @@ def _raylet() -> subprocess.Popen[bytes] | None:
 
 
 def ray_package() -> Any:
-    """Ray, imported when it is wanted: it takes half a second, and may not be installed."""
+    """Ray, imported when it is first needed: that takes half a second, and it may not be installed."""
     try:
         return importlib.import_module("ray")
     except ImportError:

@@ -90,7 +90,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     groups: list[Group] = []
     try:
         gpus = _gpus(config, sum(ranks for roles, ranks in pools.items() if roles != ("reward",)))
-        cluster.expect(sum(pools.values()), r.cpus, 0)
+        cluster.expect(sum(pools.values()), r.cpus)
         groups += [Group(config, roles, ranks, 0 if roles == ("reward",) else gpus) for roles, ranks in pools.items()]
         for group in groups:
             group.start()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -44,6 +44,10 @@ class Sampling:
         for name, (fits, wanted) in ranges.items():
             if not fits:
                 raise SettingError(f"{name} is {getattr(self, name)}, but must be {wanted}.")
+
+    def greedy(self) -> Sampling:
+        """The same limits, and always the likeliest token."""
+        return replace(self, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0)
 
 
 def seed_tensor(seeds: Sequence[int], device: torch.device) -> Tensor:

@@ -34,17 +34,10 @@ from mingce.tasks.base import Example
 class Actor(Protocol):
     """Whoever draws responses and learns from them."""
 
-    @property
-    def tokenizer(self) -> PreTrainedTokenizerBase: ...
-
-    @property
-    def config(self) -> Config: ...
-
-    @property
-    def sampling(self) -> Sampling: ...
-
-    @property
-    def pad_id(self) -> int: ...
+    tokenizer: PreTrainedTokenizerBase
+    config: Config
+    sampling: Sampling
+    pad_id: int
 
     @property
     def learner(self) -> Learner: ...

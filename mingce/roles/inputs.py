@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from mingce.ledger import Ledger
-from mingce.roles.actor import Actor
+from mingce.roles.actor import Actor, row_seed
 from mingce.roles.reward import Reward
 from mingce.tasks.base import Example
 
@@ -31,7 +31,22 @@ def attention_weights(rollouts: Rollouts) -> None:
     rollouts.ledger.fill(rollouts.actor.attention(rollouts.ledger))
 
 
-ON_REQUEST: dict[str, Callable[[Rollouts], None]] = {measure.__name__: measure for measure in (attention_weights,)}
+def greedy_score(rollouts: Rollouts) -> None:
+    """Every prompt answered once more by the likeliest tokens, and scored; its samples share the number."""
+    ledger, actor = rollouts.ledger, rollouts.actor
+    groups: list[str] = ledger.row("group")
+    rows = [groups.index(group) for group in dict.fromkeys(groups)]  # the first sample of each prompt
+    seeds = [row_seed(actor.config.seed, rollouts.step, len(ledger) + row) for row in rows]
+    answers = actor.draw([ledger.row("prompt_ids")[row] for row in rows], actor.sampling.greedy(), seeds)
+    examples = [rollouts.examples[row] for row in rows]
+    scores = rollouts.reward.scorer.score(examples, answers.texts(actor.tokenizer), seeds)
+    score_of = {groups[row]: score.total for row, score in zip(rows, scores, strict=True)}
+    ledger.fill_rows(greedy_score=[score_of[group] for group in groups])
+
+
+ON_REQUEST: dict[str, Callable[[Rollouts], None]] = {
+    measure.__name__: measure for measure in (attention_weights, greedy_score)
+}
 """By column."""
 
 

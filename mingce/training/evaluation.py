@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from mingce.models.prompts import render_prompt
@@ -99,7 +99,7 @@ def evaluate(
     seeds = [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)]
     greedy = actor.draw(
         prompts,
-        replace(actor.sampling, temperature=0.0, top_k=0, top_p=1.0, min_p=0.0),
+        actor.sampling.greedy(),
         seeds[::samples],
         on_progress=lambda rows, _: on_progress(rows, total),
     )
