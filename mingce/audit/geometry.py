@@ -122,7 +122,7 @@ def ends(e: Evidence) -> Iterator[Finding]:
         yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))
 
 
-def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Iterator[Finding]:
+def _missing_stop(e: Evidence, rows: Ints, stops: set[int], by_itself: bool) -> Iterator[Finding]:
     """Rows that ended by themselves but not with a stop token inside their mask: masked, another id, or trimmed."""
     ids, last = e.dump.columns["token_ids"], e.last[rows]
     width = ids.shape[1]
@@ -134,7 +134,7 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
     if share >= 0.9 and len(rows) >= 4 and lengths > 1:
         values = {"share": share, "found": common, "wanted": ", ".join(str(one) for one in sorted(stops))}
         yield Finding(OTHER_STOP, "token_ids", values, _ends(rows, last, min(stops), common), share)
-    elif next_is_stop.mean() >= 0.8 and (told or lengths > 1):
+    elif next_is_stop.mean() >= 0.8 and (by_itself or lengths > 1):
         attended = e.attended[rows, after] & next_is_stop if "attention_mask" in e.dump.columns else np.array([False])
         twice = np.isin(ids[rows, np.minimum(last + 2, width - 1)], list(stops)) & (last + 2 < width)
         padded_with_it = e.settings.pad_id in stops or bool((twice | (last + 2 >= width)).all())
@@ -143,9 +143,9 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
         hit = next_is_stop.mean()
         places = _ends(rows, last + 1, 1, 0)
         yield Finding(EOS_MASKED, "response_mask", {"share": float(hit)}, places, float(hit), classes=classes)
-    elif told or lengths > 2:
+    elif by_itself or lengths > 2:
         places = _ends(rows, last, min(stops), common)
-        severity: Severity | None = None if told else "note"  # the rows may have ended at a stop string
+        severity: Severity | None = None if by_itself else "note"  # the rows may have ended at a stop string
         yield Finding(EOS_TRIMMED, "token_ids", {"count": len(rows)}, places, severity=severity)
 
 
@@ -157,10 +157,10 @@ def _scored(e: Evidence, rows: Ints, slots: Ints) -> bool:
     return False
 
 
-def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bools) -> Iterator[Finding]:
+def _forced(e: Evidence, rows: Ints, at_limit: Bools, limited: Bools, stopped: Bools) -> Iterator[Finding]:
     """Rows at the limit that end with a stop token nobody drew, by finish_reason or log-probs in the far tail."""
     why = phrase("why", "audit.yet_length")
-    hit = at_limit & told
+    hit = at_limit & limited
     if not hit.any() and at_limit.sum() >= 2 and "old_log_probs" in e.dump.columns:
         drawn = e["old_log_probs"][rows, e.last[rows]]
         others = drawn[stopped & ~at_limit & np.isfinite(drawn)]

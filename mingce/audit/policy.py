@@ -203,8 +203,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     use = comparable(e, "old_log_probs") & (np.abs(e["entropy"]) < 1000)
     if "rollout_log_probs" in e.dump.columns:
         use &= comparable(e, "rollout_log_probs")
-        told = _pair(e)
-        if (told is not None and told.fault is not NOISE) or e.memo.get("gap explained"):
+        verdict = _pair(e)
+        if (verdict is not None and verdict.fault is not NOISE) or e.memo.get("gap explained"):
             return
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return

@@ -126,13 +126,13 @@ def fills(e: Evidence, name: str) -> Bools:
     other = OPPOSITE.get(name, "old_log_probs")
     other = other if other in e.dump.columns else "ref_log_probs"
     if other in e.dump.columns and other != name and column[e.mask].any():
-        told = e.mask & np.isfinite(e[other])
-        zero = _runs((column == 0.0) & e.mask, 2) & told & (e[other] < -0.5)
+        known = e.mask & np.isfinite(e[other])
+        zero = _runs((column == 0.0) & e.mask, 2) & known & (e[other] < -0.5)
         zero = _runs(zero, 2)
         if zero.sum() >= 4 or _runs(zero, 3).any():
             # the run's own tokens, and those of it on which the other column has no opinion
             found |= _grown(zero, (column == 0.0) & e.mask)
-        found |= _runs((column == -1.0) & told & (np.abs(e[other] + 1.0) > 0.5), 4)
+        found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)
     found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
     e.memo[key] = found
     return found
