@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Ints
+from mingce.audit.evidence import Bools, Evidence, Ints, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 
 SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
@@ -73,14 +73,9 @@ def masks(e: Evidence) -> Iterator[Finding]:
             yield Finding(LOSS_OUTSIDE, "loss_mask", values, places, _share(outside), classes=classes)
 
 
+@once
 def chosen_pads(e: Evidence) -> Bools:
     """[B, T] slots that hold padding and are marked as chosen."""
-    if "chosen pads" not in e.memo:
-        e.memo["chosen pads"] = _chosen_pads(e)
-    return e.memo["chosen pads"]  # type: ignore[no-any-return]
-
-
-def _chosen_pads(e: Evidence) -> Bools:
     if "attention_mask" in e.dump.columns and (outside := e.mask & ~e.attended).any():
         return outside
     nothing = np.zeros(e.mask.shape, bool)
@@ -204,10 +199,9 @@ def positions(e: Evidence) -> Iterator[Finding]:
         yield Finding(POSITIONS_BROKEN, "position_ids", {"row": row, "token": token}, places, share)
 
 
+@once
 def positions_wrong(e: Evidence) -> dict[int, tuple[str, int, int]]:
     """row → ("counted", position of the first real token, pads before it) or ("broken", token, pads)."""
-    if "positions" in e.memo:
-        return e.memo["positions"]  # type: ignore[no-any-return]
     wrong: dict[int, tuple[str, int, int]] = {}
     starts: dict[int, tuple[int, int]] = {}  # row → (position of the first real token, pads before it)
     stored = e.dump.rows.get("position_ids", [])
@@ -234,7 +228,6 @@ def positions_wrong(e: Evidence) -> dict[int, tuple[str, int, int]]:
     for row, (start, pad) in starts.items():
         if pad and (start == pad if one_width else start != first):
             wrong[row] = ("counted", start, pad)
-    e.memo["positions"] = wrong
     return wrong
 
 
@@ -261,10 +254,9 @@ def retokenised(e: Evidence) -> bool:
     return "rollout_ids" in e.dump.rows and "token_ids" in e.dump.columns and bool(_drifted(e)[0])
 
 
+@once
 def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
     """Rows whose ids differ from the sampled ones, and the first token that does; rows that lost only a stop token."""
-    if "drifted" in e.memo:
-        return e.memo["drifted"]  # type: ignore[no-any-return]
     drifted: dict[int, int] = {}
     trimmed: list[int] = []
     ids, stops = e.dump.columns["token_ids"], e.stop_ids
@@ -286,7 +278,6 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
         shorter = min(len(sampled), len(kept[0]))
         differs = np.flatnonzero(sampled[:shorter] != kept[0][:shorter])
         drifted[row] = int(differs[0]) if len(differs) else shorter
-    e.memo["drifted"] = (drifted, trimmed)
     return drifted, trimmed
 
 
