@@ -67,7 +67,7 @@ def test_the_bench_composes_a_step_as_the_trainer_does(estimator: str, truncatio
     )
     config.credit.n = case.settings["n"]
     assign_credit(ledger, config, case.settings["beta"])
-    used = "whitened_advantages" if "whitened_advantages" in ledger else "advantages"
-    for name, ours in (("rewards", "rewards"), ("advantages", used), ("returns", "returns"), ("kl", "kl")):
+    assert ("whitened_advantages" in dump.columns) == ("whitened_advantages" in ledger)
+    for name in ("rewards", "advantages", "whitened_advantages", "returns", "kl"):
         if name in dump.columns:
-            assert torch.equal(torch.tensor(dump.columns[name]), ledger[ours]), name
+            assert torch.equal(torch.tensor(dump.columns[name]), ledger[name]), name

@@ -212,11 +212,11 @@ def _moves(a: Floats, b: Floats, use: Bools, names: Ints) -> Alignment | None:
         slots = np.flatnonzero(use[row])[:1024]
         if len(slots) < 24:
             continue
-        lag, sure, told = _lags(a[row, slots], b[row, slots], spread)
-        judged, matched = judged + int(told.sum()), matched + int((told & sure).sum())
-        away += int((told & sure & (lag != 0)).sum())
-        lags.extend(lag[told & sure & (lag != 0)].tolist())
-        found.append((int(row), slots[told & sure], lag[told & sure]))
+        lag, sure, varied = _lags(a[row, slots], b[row, slots], spread)
+        judged, matched = judged + int(varied.sum()), matched + int((varied & sure).sum())
+        away += int((varied & sure & (lag != 0)).sum())
+        lags.extend(lag[varied & sure & (lag != 0)].tolist())
+        found.append((int(row), slots[varied & sure], lag[varied & sure]))
     if judged < 60 or matched < 0.6 * judged or away < 0.25 * matched:
         return None
     seen = np.array(lags)

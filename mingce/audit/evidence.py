@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
-from functools import cached_property
-from typing import Any, TypeVar
+from functools import cached_property, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,6 +17,8 @@ Floats = NDArray[np.float64]
 Bools = NDArray[np.bool_]
 Ints = NDArray[np.int64]
 Column = TypeVar("Column", Floats, Bools)
+P = ParamSpec("P")
+T = TypeVar("T")
 PLACES = 5
 
 
@@ -28,7 +30,9 @@ class Evidence:
         self.settings = dump.settings
         self.inferred: set[str] = set()
         self.broken: set[str] = set()  # columns found wrong: later checks do not judge others by them
-        self.memo: dict[str, Any] = {}  # what several checks ask for and one of them has worked out
+        self.blamed: set[str] = set()  # columns whose log-probs are of other tokens, or noisy: named already
+        self.gap_explained = False  # another check says why sampler and trainer differ
+        self.memo: dict[Any, Any] = {}  # what several checks ask for and one of them has worked out (`once`)
         self._wide: dict[str, Floats] = {}
 
     def has(self, *names: str) -> bool:
@@ -125,6 +129,20 @@ class Evidence:
             Place(int(row), int(token), float(expected[row, token]), float(found[row, token]))
             for row, token in np.argwhere(wrong)[:PLACES]
         )
+
+
+def once(function: Callable[Concatenate[Evidence, P], T]) -> Callable[Concatenate[Evidence, P], T]:
+    """A function of the evidence that is computed once for a dump, however many checks ask for it."""
+
+    @wraps(function)
+    def remembered(e: Evidence, /, *arguments: P.args, **options: P.kwargs) -> T:
+        key = (function.__name__, *arguments)
+        if key not in e.memo:
+            e.memo[key] = function(e, *arguments, **options)
+        found: T = e.memo[key]
+        return found
+
+    return remembered
 
 
 def either(value: float | None, otherwise: float) -> float:

@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Ints
+from mingce.audit.evidence import Bools, Evidence, Ints, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 
 SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
@@ -73,14 +73,9 @@ def masks(e: Evidence) -> Iterator[Finding]:
             yield Finding(LOSS_OUTSIDE, "loss_mask", values, places, _share(outside), classes=classes)
 
 
+@once
 def chosen_pads(e: Evidence) -> Bools:
     """[B, T] slots that hold padding and are marked as chosen."""
-    if "chosen pads" not in e.memo:
-        e.memo["chosen pads"] = _chosen_pads(e)
-    return e.memo["chosen pads"]  # type: ignore[no-any-return]
-
-
-def _chosen_pads(e: Evidence) -> Bools:
     if "attention_mask" in e.dump.columns and (outside := e.mask & ~e.attended).any():
         return outside
     nothing = np.zeros(e.mask.shape, bool)
@@ -122,7 +117,7 @@ def ends(e: Evidence) -> Iterator[Finding]:
         yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))
 
 
-def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Iterator[Finding]:
+def _missing_stop(e: Evidence, rows: Ints, stops: set[int], by_itself: bool) -> Iterator[Finding]:
     """Rows that ended by themselves but not with a stop token inside their mask: masked, another id, or trimmed."""
     ids, last = e.dump.columns["token_ids"], e.last[rows]
     width = ids.shape[1]
@@ -134,7 +129,7 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
     if share >= 0.9 and len(rows) >= 4 and lengths > 1:
         values = {"share": share, "found": common, "wanted": ", ".join(str(one) for one in sorted(stops))}
         yield Finding(OTHER_STOP, "token_ids", values, _ends(rows, last, min(stops), common), share)
-    elif next_is_stop.mean() >= 0.8 and (told or lengths > 1):
+    elif next_is_stop.mean() >= 0.8 and (by_itself or lengths > 1):
         attended = e.attended[rows, after] & next_is_stop if "attention_mask" in e.dump.columns else np.array([False])
         twice = np.isin(ids[rows, np.minimum(last + 2, width - 1)], list(stops)) & (last + 2 < width)
         padded_with_it = e.settings.pad_id in stops or bool((twice | (last + 2 >= width)).all())
@@ -143,9 +138,9 @@ def _missing_stop(e: Evidence, rows: Ints, stops: set[int], told: bool) -> Itera
         hit = next_is_stop.mean()
         places = _ends(rows, last + 1, 1, 0)
         yield Finding(EOS_MASKED, "response_mask", {"share": float(hit)}, places, float(hit), classes=classes)
-    elif told or lengths > 2:
+    elif by_itself or lengths > 2:
         places = _ends(rows, last, min(stops), common)
-        severity: Severity | None = None if told else "note"  # the rows may have ended at a stop string
+        severity: Severity | None = None if by_itself else "note"  # the rows may have ended at a stop string
         yield Finding(EOS_TRIMMED, "token_ids", {"count": len(rows)}, places, severity=severity)
 
 
@@ -157,10 +152,10 @@ def _scored(e: Evidence, rows: Ints, slots: Ints) -> bool:
     return False
 
 
-def _forced(e: Evidence, rows: Ints, at_limit: Bools, told: Bools, stopped: Bools) -> Iterator[Finding]:
+def _forced(e: Evidence, rows: Ints, at_limit: Bools, limited: Bools, stopped: Bools) -> Iterator[Finding]:
     """Rows at the limit that end with a stop token nobody drew, by finish_reason or log-probs in the far tail."""
     why = phrase("why", "audit.yet_length")
-    hit = at_limit & told
+    hit = at_limit & limited
     if not hit.any() and at_limit.sum() >= 2 and "old_log_probs" in e.dump.columns:
         drawn = e["old_log_probs"][rows, e.last[rows]]
         others = drawn[stopped & ~at_limit & np.isfinite(drawn)]
@@ -204,10 +199,9 @@ def positions(e: Evidence) -> Iterator[Finding]:
         yield Finding(POSITIONS_BROKEN, "position_ids", {"row": row, "token": token}, places, share)
 
 
+@once
 def positions_wrong(e: Evidence) -> dict[int, tuple[str, int, int]]:
     """row → ("counted", position of the first real token, pads before it) or ("broken", token, pads)."""
-    if "positions" in e.memo:
-        return e.memo["positions"]  # type: ignore[no-any-return]
     wrong: dict[int, tuple[str, int, int]] = {}
     starts: dict[int, tuple[int, int]] = {}  # row → (position of the first real token, pads before it)
     stored = e.dump.rows.get("position_ids", [])
@@ -234,7 +228,6 @@ def positions_wrong(e: Evidence) -> dict[int, tuple[str, int, int]]:
     for row, (start, pad) in starts.items():
         if pad and (start == pad if one_width else start != first):
             wrong[row] = ("counted", start, pad)
-    e.memo["positions"] = wrong
     return wrong
 
 
@@ -261,10 +254,9 @@ def retokenised(e: Evidence) -> bool:
     return "rollout_ids" in e.dump.rows and "token_ids" in e.dump.columns and bool(_drifted(e)[0])
 
 
+@once
 def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
     """Rows whose ids differ from the sampled ones, and the first token that does; rows that lost only a stop token."""
-    if "drifted" in e.memo:
-        return e.memo["drifted"]  # type: ignore[no-any-return]
     drifted: dict[int, int] = {}
     trimmed: list[int] = []
     ids, stops = e.dump.columns["token_ids"], e.stop_ids
@@ -286,7 +278,6 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
         shorter = min(len(sampled), len(kept[0]))
         differs = np.flatnonzero(sampled[:shorter] != kept[0][:shorter])
         drifted[row] = int(differs[0]) if len(differs) else shorter
-    e.memo["drifted"] = (drifted, trimmed)
     return drifted, trimmed
 
 

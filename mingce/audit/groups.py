@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import numpy as np
 
@@ -136,6 +136,8 @@ def _as_defined(e: Evidence, spec: Estimator, group: Ints, tolerance: float) -> 
 def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: float) -> Iterator[Finding]:
     """`everyone` numbers the prompts of all rows; only the `used` ones have an advantage that counts."""
 
+    column = e.dump.name_of(LOSS)
+
     def left(numbers: Floats) -> float:
         return float(np.quantile(np.abs(numbers - found), 0.98))
 
@@ -143,14 +145,14 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
     outcomes = {name: x[used] for name, x in whole.items()}
     true = np.unique(everyone[used], return_inverse=True)[1]
     clean = {
-        (formula, name): _normal(e, _compare(x, true, formula), found)
+        (formula, name): _normal(_compare(x, true, formula), found)
         for name, x in outcomes.items()
         for formula in FORMULAS[:4]
     }
     best = min(clean, key=lambda key: left(clean[key]))
     if len(used) < len(everyone):  # verl counts rows without a token in their group too
         clean |= {
-            (formula, f"{name}, empty rows counted"): _normal(e, _compare(x, everyone, formula)[used], found)
+            (formula, f"{name}, empty rows counted"): _normal(_compare(x, everyone, formula)[used], found)
             for name, x in whole.items()
             for formula in FORMULAS[:4]
         }
@@ -165,35 +167,40 @@ def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: f
             masked = f"Σ m·{name.removeprefix('Σ ')}"
             if masked in outcomes and np.abs(outcomes[masked] - outcomes[name]).max() > tolerance:
                 places = _row_places(used, clean[(formula, masked)], found, tolerance)
-                yield Finding(MASKED_REWARD, e.dump.name_of(LOSS), {}, places)
+                yield Finding(MASKED_REWARD, column, {}, places)
             else:
-                yield Finding(HOW, e.dump.name_of(LOSS), {"how": f"{formula}, x = {name}"})
+                yield Finding(HOW, column, {"how": f"{formula}, x = {name}"})
             if alone.any():
-                yield Finding(SINGLETON, e.dump.name_of(LOSS), {"count": int(alone.sum())})
+                yield Finding(SINGLETON, column, {"count": int(alone.sum())})
             return
     if singles.all():
         if any(left(x) <= tolerance for x in outcomes.values()):
-            yield Finding(SINGLETON, e.dump.name_of(LOSS), {"count": int(alone.sum())})
+            yield Finding(SINGLETON, column, {"count": int(alone.sum())})
         return
     if any(left(_over_tokens(x, e.mask.sum(axis=1)[used])) <= tolerance for x in outcomes.values()):
-        yield Finding(HOW, e.dump.name_of(LOSS), {"how": "whitened over the batch's tokens, as REINFORCE++"})
+        yield Finding(HOW, column, {"how": "whitened over the batch's tokens, as REINFORCE++"})
         return
     expected = clean[best]
+    places = _row_places(used, expected, found, tolerance)
+    wrong = _wrong_groups(e, used, true, outcomes, lambda numbers: left(numbers) <= tolerance)
+    if wrong is not None:
+        share = float((np.abs(expected - found) > tolerance).mean())
+        yield Finding(MISFORMED, column, {"by": wrong[1], "by_zh": wrong[0]}, places, share)
+        return
+    unexplained = Finding(UNEXPLAINED, column, {"residual": left(expected)}, places)
+    yield _rows_moved(e, used, true, found, clean, tolerance) or unexplained
+
+
+def _wrong_groups(
+    e: Evidence, used: Ints, true: Ints, outcomes: dict[str, Floats], fits: Callable[[Floats], bool]
+) -> Words | None:
+    """By what the groups were formed instead of by prompt, if the advantages show it."""
     for x in outcomes.values():
-        for number, ((zh, en), part) in enumerate(_groupings_of(e, used, true)):
-            for formula in FORMULAS:
-                if formula == "x" and number:  # only with each row by itself
-                    continue
-                if left(_compare(x, part, formula)) <= tolerance:
-                    yield Finding(
-                        MISFORMED, e.dump.name_of(LOSS), {"by": en, "by_zh": zh},
-                        _row_places(used, expected, found, tolerance),
-                        float((np.abs(expected - found) > tolerance).mean()),
-                    )  # fmt: skip
-                    return
-    yield _rows_moved(e, used, true, found, clean, tolerance) or Finding(
-        UNEXPLAINED, e.dump.name_of(LOSS), {"residual": left(expected)}, _row_places(used, expected, found, tolerance)
-    )
+        for number, (words, part) in enumerate(_groupings_of(e, used, true)):
+            for formula in FORMULAS if number == 0 else FORMULAS[:4]:  # x itself only with each row alone
+                if fits(_compare(x, part, formula)):
+                    return words
+    return None
 
 
 def _over_tokens(x: Floats, lengths: Ints) -> Floats:
@@ -219,7 +226,7 @@ def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[Words, 
         yield words, np.unique(part[used], return_inverse=True)[1]
 
 
-def _normal(e: Evidence, numbers: Floats, found: Floats) -> Floats:
+def _normal(numbers: Floats, found: Floats) -> Floats:
     """The numbers, or those whitened over rows or tokens if that is what fits (an affine image, slope > 0)."""
     gap, target = numbers - numbers.mean(), found - found.mean()
     power = float(gap @ gap)

@@ -150,11 +150,11 @@ def kl_places(e: Evidence) -> Iterator[Finding]:
     """Whether the KL is in the rewards, in the loss, in both or in neither."""
     with np.errstate(all="ignore"):
         x = e["old_log_probs"] - e["ref_log_probs"]
-        told = e.mask & np.isfinite(x) & (np.abs(x) > 1e-3)  # tokens whose KL could be seen in the reward
-        taken = told & (e["rewards"] != e["scores"])
-    if int(told.sum()) < LEAST_TOKENS:
+        visible = e.mask & np.isfinite(x) & (np.abs(x) > 1e-3)  # tokens whose KL could be seen in the reward
+        taken = visible & (e["rewards"] != e["scores"])
+    if int(visible.sum()) < LEAST_TOKENS:
         return
-    share = taken.sum() / told.sum()
+    share = taken.sum() / visible.sum()
     if 0.0 < share < 0.5:
         return  # the rewards differ from the scores, but not by a KL
     in_reward, coef = bool(share), number(e, "kl_loss_coef")

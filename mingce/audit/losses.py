@@ -58,7 +58,7 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         rounding = rounding_of(e, LOSS) + rounding_of(e, "old_log_probs") * np.abs(old)
         rounding = rounding + rounding_of(e, "new_log_probs") * np.abs(new)
     variants = [
-        (told, Terms(matrix, np.abs(matrix) * rounding, seen)) for told, matrix in _policy_terms(e, ratio, advantages)
+        (label, Terms(matrix, np.abs(matrix) * rounding, seen)) for label, matrix in _policy_terms(e, ratio, advantages)
     ]
     extra = _advantages_as_mask(e, variants[0])
     known = e.settings.clip is not None or e.settings.clip_high is not None
@@ -70,7 +70,7 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
 
     Σ Â of whitened advantages is nearly 0 and mostly rounding, so the number is only known to lie beyond every mean.
     """
-    (told, terms), advantages, found = variant, e[LOSS], e.dump.scalars["pg_loss"]
+    (label, terms), advantages, found = variant, e[LOSS], e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
         product, total = terms.matrix * advantages, float(advantages.sum())
         size, rounding = float(np.abs(advantages).sum()), rounding_of(e, LOSS)
@@ -85,7 +85,7 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
         if not beyond and abs(total) < 100 * loose:
             return []
     words = sentence_pair("audit.advantages_as_mask")
-    return [(told, Way("token-mean", words, np.zeros(len(product)), "advantages", "advantages", (27,)))]
+    return [(label, Way("token-mean", words, np.zeros(len(product)), "advantages", "advantages", (27,)))]
 
 
 def _policy_terms(e: Evidence, ratio: Floats, advantages: Floats) -> Iterator[tuple[Words, Floats]]:
@@ -127,8 +127,8 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
                 matrices["smaller"] = (sentence_pair("audit.smaller_square"), np.minimum(plain, limited))
     right = [name for name in matrices if name.startswith("larger") or (clip is None and name == "plain")]
     variants = {
-        name: [(told, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
-        for name, (told, matrix) in matrices.items()
+        name: [(label, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
+        for name, (label, matrix) in matrices.items()
     }
     options, found = ways(e, seen), e.dump.scalars["vf_loss"]
     meant = [variant for name in right for variant in variants[name]]
@@ -137,15 +137,15 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
         idle = [v for name in matrices if name not in right for v in variants[name]]
         fits = _fitting(idle, plainly, found)
         if fits:
-            told, way = fits[0]
+            label, way = fits[0]
             expected = meant[0][1].number(way)
             place = (Place(None, None, expected, found),)
             others = {c for _, way in _fitting(meant, options, found) for c in way.classes}
-            yield Finding(VALUE_CLIP, "vf_loss", both(told), place, classes=tuple(sorted({45} | others)))
+            yield Finding(VALUE_CLIP, "vf_loss", both(label), place, classes=tuple(sorted({45} | others)))
             return
     if "value_mask" not in e.dump.columns and not _fitting(meant, plainly, found):
         for words, mask in beside.items():
-            moved = [(told, Terms(terms.matrix, terms.error, {"loss": mask})) for told, terms in meant]
+            moved = [(label, Terms(terms.matrix, terms.error, {"loss": mask})) for label, terms in meant]
             total = int(mask.sum())
             if total and _fitting(moved, [Way("token-mean", words, np.full(len(mask), 1.0 / total))], found):
                 place = (Place(None, None, meant[0][1].number(plainly[0]), found),)
@@ -194,8 +194,8 @@ def kl_loss(e: Evidence) -> Iterator[Finding]:
         if not _fitting(variants, options, found):
             fits = [f for f in _fitting(variants, options, -found) if not f[1].classes]
             if fits and abs(found) > 1e-9:
-                told, _ = fits[0]
-                words = f"kl_loss = −mean {told[0]}(new − ref)"
+                label, _ = fits[0]
+                words = f"kl_loss = −mean {label[0]}(new − ref)"
                 places = (Place(None, None, -found, found),)
                 yield Finding(KL_LOSS_SIGN, "kl_loss", both((words, words)), places)
                 return
@@ -265,17 +265,17 @@ def _judge(
 def _fitting(variants: Iterable[Variant], options: list[Way], found: float) -> list[Match]:
     """What gives the logged number, the nearest first."""
     fits = [
-        (abs(terms.number(way) - found), told, way)
-        for told, terms in variants
+        (abs(terms.number(way) - found), label, way)
+        for label, terms in variants
         for way in options
         if terms.fits(way, found)
     ]
-    return [(told, way) for _, told, way in sorted(fits, key=lambda fit: round(fit[0], 9))]
+    return [(label, way) for _, label, way in sorted(fits, key=lambda fit: round(fit[0], 9))]
 
 
-def both(told: Words) -> dict[str, str]:
+def both(label: Words) -> dict[str, str]:
     """Words for the texts of a fault in each language."""
-    return {"way_zh": told[0], "way_en": told[1]}
+    return {"way_zh": label[0], "way_en": label[1]}
 
 
 def _either(found: list[Way]) -> dict[str, str]:

@@ -13,10 +13,10 @@ import numpy as np
 
 from mingce.audit import geometry, precision, updates
 from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
-from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.identities import SURE, Gap, explained, gap, surprise
-from mingce.audit.updates import blame, comparable, only, padding
+from mingce.audit.updates import comparable, only, padding
 
 QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
 TAIL = 0.05  # so is it when this share of the ratios lies outside [0.9, 1.1]
@@ -69,27 +69,23 @@ def rollout(e: Evidence) -> Iterator[Finding]:
         yield finding
 
 
+@once
 def _pair(e: Evidence) -> Finding | None:
-    if "pair" not in e.memo:
-        e.memo["pair"] = _judge(e)
-    return e.memo["pair"]  # type: ignore[no-any-return]
-
-
-def _judge(e: Evidence) -> Finding | None:
+    """What the two columns' difference is, if it is anything."""
     use = comparable(e, "old_log_probs", "rollout_log_probs")
     if use.sum() < ENOUGH or geometry.retokenised(e):
         return None
     old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
     lie = align(old, drawn, use)
     if lie.kind != "aligned":
-        blame(e, "old_log_probs", "rollout_log_probs")
+        e.blamed |= {"old_log_probs", "rollout_log_probs"}
         return _out_of_line(e, lie, use)
     seen = gap(old, drawn, use)
     if seen.size < QUIET:
         return None
     padded = padding(e, np.abs(old - drawn), use)
     if padded and geometry.positions_wrong(e):
-        e.memo["gap explained"] = True  # the positions have said so
+        e.gap_explained = True  # the positions have said so
         return None
     if padded:
         return Finding(PADDED, "old_log_probs", padded)
@@ -175,7 +171,7 @@ def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
     if seen.size < LOUD and seen.outside < TAIL:
         return Finding(NOISE, "rollout_log_probs", values, _farthest(e, use))
     if updates.first_gap(e) > 0.5 * seen.size:
-        e.memo["gap explained"] = True  # the trainer does not even agree with itself, and K10 first ratio says so
+        e.gap_explained = True  # the trainer does not even agree with itself, and K10 first ratio says so
         return None
     classes = (6,) if _behind(e, use) else OTHER_POLICY.classes
     if updates.ratio_idle(e) and "importance_weights" not in e.dump.columns:
@@ -203,8 +199,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     use = comparable(e, "old_log_probs") & (np.abs(e["entropy"]) < 1000)
     if "rollout_log_probs" in e.dump.columns:
         use &= comparable(e, "rollout_log_probs")
-        told = _pair(e)
-        if (told is not None and told.fault is not NOISE) or e.memo.get("gap explained"):
+        verdict = _pair(e)
+        if (verdict is not None and verdict.fault is not NOISE) or e.gap_explained:
             return
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
@@ -216,7 +212,7 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         apart = (np.arctanh(min(there, 0.999)) - np.arctanh(min(max(here, -0.999), 0.999))) * np.sqrt(both.sum() / 2)
         many = min(_carriers(old[both]), _carriers(moved[both])) >= CARRIERS
         if many and there > 0.3 and there > here + 0.2 and apart > 2 * SURE:
-            blame(e, "old_log_probs")
+            e.blamed.add("old_log_probs")
             values = {"column": "old_log_probs", "other": "entropy", "before": here, "after": there, "shift": -shift}
             yield Finding(SHIFTED, "old_log_probs", values)
             return
@@ -226,7 +222,7 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         return
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
     if off.mean > max(1.0, 0.5 * level) and here < 0.1:
-        blame(e, "old_log_probs")
+        e.blamed.add("old_log_probs")
         yield Finding(UNRELATED, "old_log_probs", values, severity="suspicious")
         return
     if off.mean <= 0:

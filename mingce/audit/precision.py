@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from mingce.audit import geometry
-from mingce.audit.evidence import Bools, Evidence
+from mingce.audit.evidence import Bools, Evidence, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.record.dump import LOSS, RAW
 
@@ -104,7 +104,7 @@ def log_probs(e: Evidence) -> Iterator[Finding]:
             yield Finding(NEVER_FILLED, name, {"column": name})
             continue
         filled = fills(e, name)
-        known = name in e.memo.get("at fault", set())  # out of line, or noisy: named already
+        known = name in e.blamed
         if filled.any() and not known:
             yield from _filled(e, name, filled)
         yield from _pad_fill(e, name)
@@ -116,25 +116,22 @@ def log_probs(e: Evidence) -> Iterator[Finding]:
             )
 
 
+@once
 def fills(e: Evidence, name: str) -> Bools:
     """[B, T] chosen tokens whose log-prob in this column is a fill value: 0, ±1 or a huge negative number."""
-    key = f"fills {name}"
-    if key in e.memo:
-        return e.memo[key]  # type: ignore[no-any-return]
     column = e[name]
     found: Bools = e.mask & np.isfinite(column) & ((column == 1.0) | (column <= FARTHEST))
     other = OPPOSITE.get(name, "old_log_probs")
     other = other if other in e.dump.columns else "ref_log_probs"
     if other in e.dump.columns and other != name and column[e.mask].any():
-        told = e.mask & np.isfinite(e[other])
-        zero = _runs((column == 0.0) & e.mask, 2) & told & (e[other] < -0.5)
+        known = e.mask & np.isfinite(e[other])
+        zero = _runs((column == 0.0) & e.mask, 2) & known & (e[other] < -0.5)
         zero = _runs(zero, 2)
         if zero.sum() >= 4 or _runs(zero, 3).any():
             # the run's own tokens, and those of it on which the other column has no opinion
             found |= _grown(zero, (column == 0.0) & e.mask)
-        found |= _runs((column == -1.0) & told & (np.abs(e[other] + 1.0) > 0.5), 4)
+        found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)
     found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
-    e.memo[key] = found
     return found
 
 

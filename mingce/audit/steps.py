@@ -95,8 +95,8 @@ def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
     """What a run's steps say together; a dump is let go before the next. Of two dumps of a step the first counts."""
     steps: dict[int, Step] = {}
     for place, dump in enumerate(dumps):
-        told = dump.step if dump.step is not None else dump.settings.step
-        number = int(told) if isinstance(told, int | float) and np.isfinite(told) else place
+        own_number = dump.step if dump.step is not None else dump.settings.step
+        number = int(own_number) if isinstance(own_number, int | float) and np.isfinite(own_number) else place
         if number not in steps:
             steps[number] = Step.of(number, dump)
     run = [steps[number] for number in sorted(steps)]
@@ -117,12 +117,12 @@ def _mean_gap(e: Evidence, one: str, two: str) -> float | None:
 
 def rollout_gap(run: list[Step]) -> Iterator[Finding]:
     """A jump of mean |old − rollout| that stays, or its growth."""
-    told = [(step, step.rollout_gap) for step in run if step.rollout_gap is not None]
-    if len(told) < 4:
+    measured = [(step, step.rollout_gap) for step in run if step.rollout_gap is not None]
+    if len(measured) < 4:
         return
-    gaps = np.array([gap for _, gap in told])
+    gaps = np.array([gap for _, gap in measured])
     logs = np.log(np.maximum(gaps, 1e-9))
-    idle = all(step.moved is not None and step.moved < 1e-6 for step, _ in told)
+    idle = all(step.moved is not None and step.moved < 1e-6 for step, _ in measured)
     cut = max(range(2, len(gaps) - 1), key=lambda k: _separation(logs, k))
     before, after = float(np.median(gaps[:cut])), float(np.median(gaps[cut:]))
     if (
@@ -131,7 +131,7 @@ def rollout_gap(run: list[Step]) -> Iterator[Finding]:
         and after > max(GROWTH * before, LEAST_GAP)
         and logs[cut] - logs[cut - 1] > 0.6 * (np.median(logs[cut:]) - np.median(logs[:cut]))
     ):
-        values = {"step": told[cut][0].number, "before": before, "after": after}
+        values = {"step": measured[cut][0].number, "before": before, "after": after}
         yield Finding(GAP_JUMP, "rollout_log_probs", values, (Place(None, None, before, float(gaps[cut])),))
         return
     third = len(gaps) // 3
@@ -157,14 +157,14 @@ def _rank_correlation(values: Floats) -> float:
 
 def versions(run: list[Step]) -> Iterator[Finding]:
     """Sampling weights whose version stands still while the learner's goes on."""
-    told: list[tuple[float, float]] = []
+    versions: list[tuple[float, float]] = []
     for step in run:
         learner = step.settings.learner_version
         if learner is not None and step.sampled is not None:
-            told.append((float(learner), step.sampled))
-    if len(told) < 4:
+            versions.append((float(learner), step.sampled))
+    if len(versions) < 4:
         return
-    learners, samplers = [x for x, _ in told], [x for _, x in told]
+    learners, samplers = [x for x, _ in versions], [x for _, x in versions]
     if all(a < b for a, b in pairwise(learners)) and len(set(samplers[1:])) == 1:
         values = {"version": samplers[-1], "first": learners[0], "last": learners[-1]}
         place = Place(None, None, learners[-1], samplers[-1])
@@ -175,8 +175,8 @@ def _sampling_version(e: Evidence) -> float | None:
     if "weight_versions" in e.dump.columns:
         chosen = e["weight_versions"][e.mask]
         return float(chosen.max()) if len(chosen) else None
-    told = [v for v in e.dump.rows.get("policy_version", []) if isinstance(v, int | float)]
-    return float(max(told)) if told else None
+    versions = [v for v in e.dump.rows.get("policy_version", []) if isinstance(v, int | float)]
+    return float(max(versions)) if versions else None
 
 
 # ── 22: the reference ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -184,14 +184,14 @@ def _sampling_version(e: Evidence) -> float | None:
 
 def reference(run: list[Step]) -> Iterator[Finding]:
     """A reference that is the policy at every step. One that is far from it at the first shows in that dump alone."""
-    told = [(step, step.ref_gap) for step in run if step.ref_gap is not None]
-    if len(told) < 2:
+    measured = [(step, step.ref_gap) for step in run if step.ref_gap is not None]
+    if len(measured) < 2:
         return
-    moved = _moved([step for step, _ in told])
-    if moved > 1e-3 and max(x for _, x in told[1:]) < min(0.02 * moved, 1e-3):
-        settings = told[0][0].settings
+    moved = _moved([step for step, _ in measured])
+    if moved > 1e-3 and max(x for _, x in measured[1:]) < min(0.02 * moved, 1e-3):
+        settings = measured[0][0].settings
         paid = any(price is not None and price > 0 for price in (settings.beta, settings.kl_loss_coef))
-        place = Place(None, None, moved, told[-1][1])
+        place = Place(None, None, moved, measured[-1][1])
         level: Severity | None = "bug" if paid else None
         yield Finding(REF_ALIAS, "ref_log_probs", {"moved": moved}, (place,), severity=level)
 
@@ -247,9 +247,9 @@ def _kls(e: Evidence) -> dict[str, float]:
 
 def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
     """β from one step to the next, against the KL of the columns and the number of rollouts."""
-    told = [step for step in run if step.scalars.get("kl_coef", 0.0) > 0]
-    pairs = [(a, b) for a, b in pairwise(told) if b.number == a.number + 1 and a.kls and b.kls]
-    settings = told[0].settings if told else DumpSettings()
+    logged = [step for step in run if step.scalars.get("kl_coef", 0.0) > 0]
+    pairs = [(a, b) for a, b in pairwise(logged) if b.number == a.number + 1 and a.kls and b.kls]
+    settings = logged[0].settings if logged else DumpSettings()
     target, horizon = settings.kl_target, settings.kl_horizon
     if not (pairs and target and horizon):
         return
@@ -264,7 +264,7 @@ def adaptive_kl(run: list[Step]) -> Iterator[Finding]:
         return np.array(errors, dtype=np.float64)
 
     def fits(change: Floats) -> bool:
-        room = (0.05 if told[0].coarse else 1e-3) * max(float(np.abs(change).max()), 1e-9) + 3e-7
+        room = (0.05 if logged[0].coarse else 1e-3) * max(float(np.abs(change).max()), 1e-9) + 3e-7
         return bool(np.all(np.abs(ratios - change) <= room))
 
     if any(fits(changes(at, kl, _ROLLOUTS)) for at in (0, 1) for kl in _MASKED):

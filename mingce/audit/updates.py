@@ -95,7 +95,7 @@ def ratio_idle(e: Evidence) -> bool:
 def first_ratio(e: Evidence) -> Iterator[Finding]:
     """The ratio on the first mini-batch, and what makes it differ from 1."""
     use = _first(e)
-    if use is None or _told(e):
+    if use is None or _blamed(e):
         return
     old, new = only(e, "old_log_probs", use), only(e, "new_log_probs", use)
     d = new - old
@@ -104,7 +104,7 @@ def first_ratio(e: Evidence) -> Iterator[Finding]:
     slack = 0.003 * float(np.abs(old[use]).mean()) if any(rounded) else 0.0  # two roundings to 8 bits
     if size.mean() <= QUIET + slack:
         return
-    blame(e, "new_log_probs")
+    e.blamed.add("new_log_probs")
     off = use & (np.abs(d) > 0.02)
     values = {"size": float(size.mean()), "largest": float(size.max())}
     places = e.places(off, old, new)
@@ -132,14 +132,9 @@ def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
     return (17, 41), "audit.like_dropout"
 
 
-def blame(e: Evidence, *names: str) -> None:
-    """Keep for later checks that a finding was made about these columns' tokens."""
-    e.memo.setdefault("at fault", set()).update(names)
-
-
-def _told(e: Evidence) -> bool:
+def _blamed(e: Evidence) -> bool:
     """Whether the trainer's own log-probs are already known to be of other tokens (K10 rollout runs first)."""
-    return bool(e.memo.get("at fault", set()) & {"old_log_probs", "ref_log_probs"})
+    return bool(e.blamed & {"old_log_probs", "ref_log_probs"})
 
 
 def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
@@ -217,12 +212,12 @@ def _fit(found: Floats, wanted: Floats, use: Bools, slack: Floats, scaled: bool 
 def reference(e: Evidence) -> Iterator[Finding]:
     """Whether the reference can be the policy as it was when training began."""
     use = comparable(e, "old_log_probs", "ref_log_probs")
-    if use.sum() < FEW or _told(e) or geometry.retokenised(e):
+    if use.sum() < FEW or _blamed(e) or geometry.retokenised(e):
         return
     old, ref = only(e, "old_log_probs", use), only(e, "ref_log_probs", use)
     lie = align(old, ref, use)
     if lie.kind in ("shift", "blocks"):
-        blame(e, "ref_log_probs")
+        e.blamed.add("ref_log_probs")
         shift = lie.kind == "shift"
         what = phrase("what", "audit.a_shift" if shift else "audit.moving_blocks", by=lie.shift)
         values = {"before": lie.correlation, "after": lie.repaired, **what}

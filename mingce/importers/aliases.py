@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from mingce.columns import ALIASES as COLUMN_ALIASES
 from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS
+from mingce.specs.settings import SETTING_TYPES
 
 # columns.py speaks of our ledger; in a foreign dump these names mean something else:
 #   advantages are what the loss multiplies (whitened or not), raw_advantages those before whitening, and prime-rl's
@@ -41,15 +42,12 @@ ROWS: dict[str, str] = {name: name for name in ROW_COLUMNS} | {
     "final_values": "bootstrap_value", "version": "policy_version",
 }  # fmt: skip
 
-SETTINGS: dict[str, str] = {
-    name: name
-    for name in (
-        "gamma", "lam", "beta", "kl_estimator", "kl_loss_coef", "estimator", "clip", "clip_low", "clip_high",
-        "value_clip", "loss_agg_mode", "loss_norm", "temperature", "top_p", "top_k", "ppo_epochs", "group_size",
-        "critic_updates", "world_size", "learner_version", "step", "eos_id", "pad_id", "bos_id", "stop_ids",
-        "max_response_length", "kl_target", "kl_horizon",
-    )
-} | {
+# what only a ledger of ours or the audit itself says; `n` is elsewhere the size of a group
+_NOT_READ = (
+    "n", "k", "truncation", "kl_clamp", "whiten", "policy_loss", "dual_clip", "entropy_coef", "min_p", "whiten_rewards",
+    "first_minibatch", "score_after_last",
+)  # fmt: skip
+SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in _NOT_READ} | {
     "lambda": "lam", "lambd": "lam", "gae_lambda": "lam", "discount": "gamma", "kl_coef": "beta", "kl_coeff": "beta",
     "init_kl_coef": "beta", "kl_penalty": "kl_estimator", "kl_type": "kl_estimator", "adv_estimator": "estimator",
     "advantage_estimator": "estimator", "cliprange": "clip", "clip_ratio": "clip", "eps_clip": "clip", "eps": "clip",

@@ -59,6 +59,10 @@ def lay(value: Any, where: str, name: str) -> Laid | None:
     return None if all(row is None for row in rows) or any(row is not None and row.ndim == 0 for row in rows) else rows
 
 
+def row_lengths(rows: Sequence[Numbers | None]) -> list[int]:
+    return [0 if row is None else len(row) for row in rows]
+
+
 def shifted(numbers: Numbers, start: Array, width: int) -> Numbers:
     """Each row of [B, S] from its own start on, [B, width]; zeros behind the end."""
     array = numbers.array
@@ -97,7 +101,7 @@ class Draft:
         """A token column; `lengths` are the rows' lengths that a list of rows must have."""
         if isinstance(laid, list):
             if lengths is None:
-                lengths = [0 if row is None else len(row) for row in laid]
+                lengths = row_lengths(laid)
             if len(lengths) != len(laid):
                 raise ColumnError(f"{self.where}: '{name}' has {len(laid)} rows, not {len(lengths)}.", column=name)
             for i, (row, length) in enumerate(zip(laid, lengths, strict=True)):
@@ -118,6 +122,34 @@ class Draft:
             )
         ALLOWED.take(self.where, name, laid.array.nbytes)
         self.columns[name] = laid
+
+    def put_lists(
+        self, data: Mapping[str, Any], names: Mapping[str, str], lengths: Sequence[int], width: int | None = None
+    ) -> None:
+        """Those columns of a table with a list per row that are there: their name → ours."""
+        for key, name in names.items():
+            laid = lay(data.get(key), self.where, key)
+            if isinstance(laid, list):
+                self.put(name, laid, lengths, width)
+
+    def put_prompts(self, ids: Laid, there: Array | None) -> None:
+        """The prompts' token ids [B, P] without the slots that `there` leaves out."""
+        prompts, pads = unpadded(ids, there, self.where)
+        self.put_row("prompt_ids", prompts)
+        if there is not None:
+            self.put_row("left_pad", pads)
+
+    def put_truncated(self, value: Any) -> None:
+        """Whether the limit ended each row."""
+        cut = lay(value, self.where, "truncated")
+        if isinstance(cut, Numbers) and cut.ndim == 1:
+            self.put_row("finish_reason", ["length" if one else "stop" for one in cut.array])
+
+    def put_about(self, data: Mapping[str, Any]) -> None:
+        """What stands beside the columns: settings, the step, logged scalars."""
+        self.put_settings(data.get("settings"))
+        self.put_settings({"step": data.get("step")})
+        self.put_scalars(data.get("scalars"))
 
     def put_row(self, name: str, value: Any, count: int | None = None) -> None:
         """A row column, one entry a rollout, brought to the type it has in the audit."""

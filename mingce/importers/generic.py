@@ -9,7 +9,7 @@ import numpy as np
 
 from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
-from mingce.importers.draft import Draft, Laid, from_json, lay, unpadded, without_prompts
+from mingce.importers.draft import Draft, Laid, from_json, lay, row_lengths, without_prompts
 from mingce.importers.numbers import Array, Numbers
 from mingce.importers.pickles import plain
 
@@ -74,11 +74,9 @@ def _columns(draft: Draft, laid: dict[str, tuple[str, Laid]], others: dict[str, 
     where = draft.where
     key, mask = laid["response_mask"]
     if isinstance(mask, list):
-        lengths = [0 if row is None else len(row) for row in mask]
+        lengths = row_lengths(mask)
         prompts = lay(next((others[p] for p in _PROMPTS if p in others), None), where, "prompt_ids")
-        before = (
-            [0 if row is None else len(row) for row in prompts] if isinstance(prompts, list) else [0] * len(lengths)
-        )
+        before = row_lengths(prompts) if isinstance(prompts, list) else [0] * len(lengths)
         for name, (_, value) in laid.items():
             if isinstance(value, list) and name != "response_mask" and len(value) == len(lengths) == len(before):
                 value = [
@@ -137,10 +135,7 @@ def _rows(draft: Draft, others: dict[str, Any]) -> None:
             kept: Array | None = prompt_mask.array if isinstance(prompt_mask, Numbers) else None
             if kept is None and isinstance(ids, Numbers) and ids.ndim == 2 and "pad_id" in draft.settings:
                 kept = ids.array != draft.settings["pad_id"]
-            prompts, pads = unpadded(ids, kept, draft.where)
-            draft.put_row("prompt_ids", prompts, count)
-            if kept is not None:
-                draft.put_row("left_pad", pads, count)
+            draft.put_prompts(ids, kept)
         elif key != "prompt_mask" and (ROWS[key] not in draft.rows or key == ROWS[key]):
             draft.put_row(ROWS[key], value, count)
 

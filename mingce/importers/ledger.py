@@ -10,13 +10,13 @@ from typing import Any
 from mingce import columns
 from mingce.base.errors import DataError
 from mingce.base.reading import open_regular
-from mingce.importers.draft import Draft, lay
+from mingce.importers.draft import Draft, lay, row_lengths
 from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
 from mingce.importers.settings_file import read_yaml
 from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS
 from mingce.specs.settings import DumpSettings, by_dotted_key
 
-_COLUMNS = [name for name in TOKEN_COLUMNS if name in columns.TOKEN_COLUMNS]
+_COLUMNS = {name: name for name in TOKEN_COLUMNS if name in columns.TOKEN_COLUMNS}
 _ROWS = [name for name in ROW_COLUMNS if name in columns.ROW_COLUMNS]
 
 
@@ -43,13 +43,10 @@ def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
     rows = len(next(iter(data.values()), []))
     if rows and not isinstance(ids, list):
         raise DataError(f"{where} is a ledger without token_ids; restore it from a copy.")
-    lengths = [0 if row is None else len(row) for row in ids] if isinstance(ids, list) else []
+    lengths = row_lengths(ids) if isinstance(ids, list) else []
     if not max(lengths, default=0) <= width or rows * width > MAX_CELLS:
         raise DataError(f"{where} is a ledger with damaged metadata (width {width}); restore it from a copy.")
-    for name in _COLUMNS:
-        laid = lay(data.get(name), where, name)
-        if isinstance(laid, list):
-            draft.put(name, laid, lengths, width)
+    draft.put_lists(data, _COLUMNS, lengths, width)
     for name in _ROWS:
         if name in data:
             draft.put_row(name, data[name], rows)

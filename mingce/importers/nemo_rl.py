@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import ColumnError
-from mingce.importers.draft import Draft, lay, without_prompts
+from mingce.importers.draft import Draft, lay, row_lengths, without_prompts
 from mingce.importers.numbers import Numbers
 
 _COLUMNS = {
     "token_ids": "token_ids", "generation_logprobs": "rollout_log_probs", "prev_logprobs": "old_log_probs",
-    "reference_policy_logprobs": "ref_log_probs", "advantages": "advantages", "values": "values", "returns": "returns",
+    "reference_policy_logprobs": "ref_log_probs", "values": "values", "returns": "returns",
 }  # fmt: skip
 
 
@@ -28,15 +28,13 @@ def read(data: dict[str, Any], where: str) -> Draft:
             f"{where} has no token_loss_mask, which NeMo RL writes since 0.5; without it no token can be judged.",
             column="token_loss_mask",
         )
-    lengths = [0 if row is None else len(row) for row in mask]
+    lengths = row_lengths(mask)
     rows = len(lengths)
     whole.put("response_mask", mask, lengths)
-    for key, name in _COLUMNS.items():
-        laid = lay(data.get(key), where, key)
-        if key == "advantages":
-            laid = _spread(laid, mask)
-        if isinstance(laid, list):
-            whole.put(name, laid, lengths)
+    whole.put_lists(data, _COLUMNS, lengths)
+    advantages = _spread(lay(data.get("advantages"), where, "advantages"), mask)
+    if isinstance(advantages, list):
+        whole.put("advantages", advantages, lengths)
     shape = whole.columns["response_mask"].array.shape
     there = _scalars(data.get("input_lengths"), where, "input_lengths", rows)
     if there is not None:

@@ -52,9 +52,7 @@ def read(data: Any, where: str) -> Draft:
     if len(parts) > 1 and max(len(part) for part in parts) > 1:
         draft.rows["micro_batch"] = [i for i, part in enumerate(parts) for _ in range(len(part))]
     if isinstance(data, dict):
-        draft.put_settings(plain(data.get("settings"), where, "settings"))
-        draft.put_settings({"step": plain(data.get("step"), where, "step")})
-        draft.put_scalars(plain(data.get("scalars"), where, "scalars"))
+        draft.put_about(data)
     return draft
 
 
@@ -95,9 +93,7 @@ def _part(fields: dict[str, Any], where: str) -> Draft:
         if isinstance(laid, Numbers) and laid.ndim == 1:
             draft.put_row("outcome", laid, rows)
             break
-    cut = lay(fields.get("truncated"), where, "truncated")
-    if isinstance(cut, Numbers) and cut.ndim == 1:
-        draft.put_row("finish_reason", ["length" if one else "stop" for one in cut.array], rows)
+    draft.put_truncated(fields.get("truncated"))
     prompts = plain(fields.get("prompts"), where, "prompts")
     if isinstance(prompts, list) and len(prompts) == rows:
         draft.put_row("prompt", prompts, rows)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import DataError
-from mingce.importers.draft import Draft, lay, without_prompts
+from mingce.importers.draft import Draft, lay, row_lengths, without_prompts
 from mingce.importers.limits import short
 from mingce.importers.numbers import Numbers, rectangle
 
@@ -31,12 +31,9 @@ def read(data: dict[str, Any], where: str) -> Draft:
     mask = lay(data["loss_mask"], where, "loss_mask")
     if not isinstance(mask, list):
         raise DataError(f"{where}: 'loss_mask' is not a list of 0 and 1 in each record.")
-    lengths = [0 if row is None else len(row) for row in mask]
+    lengths = row_lengths(mask)
     whole.put("response_mask", mask, lengths)
-    for key, name in _COLUMNS.items():
-        laid = lay(data.get(key), where, key)
-        if isinstance(laid, list):
-            whole.put(name, laid, lengths)
+    whole.put_lists(data, _COLUMNS, lengths)
     whole.put("attention_mask", rectangle([Numbers(np.ones(n, dtype=bool), "bool") for n in lengths], where, "rows"))
     columns, start = without_prompts(whole.columns, whole.columns["response_mask"].array != 0)
     for name, column in columns.items():

@@ -43,17 +43,12 @@ def _trained(data: dict[str, Any], where: str) -> Draft:
     draft = Draft(where, "slime")
     lengths = _lengths(data.get("response_lengths"), where)
     _responses(draft, data.get("tokens"), data.get("loss_masks"), lengths)
-    for key, name in _COLUMNS.items():
-        laid = lay(data.get(key), where, key)
-        if isinstance(laid, list):
-            draft.put(name, laid, lengths)
+    draft.put_lists(data, _COLUMNS, lengths)
     for key, name in (("sample_indices", "sample_index"), ("raw_reward", "outcome"), ("rewards", "outcome")):
         laid = lay(data.get(key), where, key)
         if isinstance(laid, Numbers) and laid.ndim == 1 and name not in draft.rows and len(laid) == len(lengths):
             draft.put_row(name, laid, len(lengths))
-    cut = lay(data.get("truncated"), where, "truncated")
-    if isinstance(cut, Numbers) and cut.ndim == 1:
-        draft.put_row("finish_reason", ["length" if one else "stop" for one in cut.array], len(lengths))
+    draft.put_truncated(data.get("truncated"))
     return draft
 
 

@@ -6,9 +6,8 @@ from typing import Any
 
 from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.draft import Draft, lay, unpadded
+from mingce.importers.draft import Draft, lay
 from mingce.importers.numbers import Numbers
-from mingce.importers.pickles import plain
 
 
 def recognises(data: Any) -> bool:
@@ -22,9 +21,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
         raise ColumnError(f"{where} has no 'responses' [rows, tokens].", column="responses")
     rows = len(responses)
     draft.put("token_ids", responses)
-    draft.put_settings(plain(data.get("settings"), where, "settings"))
-    draft.put_settings({"step": plain(data.get("step"), where, "step")})
-    draft.put_scalars(plain(data.get("scalars"), where, "scalars"))
+    draft.put_about(data)
     for key, name in (("padding_mask", "response_mask"), ("padding_mask_p1", "value_mask")):
         mask = lay(data.get(key), where, key)
         if isinstance(mask, Numbers):
@@ -42,10 +39,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
     queries = lay(data.get("queries"), where, "queries")
     if isinstance(queries, Numbers) and queries.ndim == 2:
         pad = draft.settings.get("pad_id")
-        ids, pads = unpadded(queries, None if pad is None else queries.array != pad, where)
-        draft.put_row("prompt_ids", ids, rows)
-        if pad is not None:
-            draft.put_row("left_pad", pads, rows)
+        draft.put_prompts(queries, None if pad is None else queries.array != pad)
     for name in ("rank", "group", "uid", "minibatch", "micro_batch", "epoch", "finish_reason", "final_values"):
         if name in data:
             draft.put_row(ROWS[name], data[name], rows)

@@ -8,7 +8,7 @@ import numpy as np
 
 from mingce.base.errors import ColumnError, DataError
 from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.draft import Draft, lay, unpadded
+from mingce.importers.draft import Draft, lay
 from mingce.importers.numbers import Numbers, from_bytes
 from mingce.importers.pickles import Record, dtype_name, plain
 from mingce.importers.torch_files import read_torch_bytes
@@ -57,10 +57,7 @@ def read(data: Any, where: str) -> Draft:
     if prompts is not None:
         attended = whole.get("attention_mask")
         mask = None if attended is None else attended.array[:, : attended.array.shape[1] - width] != 0
-        ids, pads = unpadded(prompts, mask, where)
-        draft.put_row("prompt_ids", ids, rows)
-        if mask is not None:
-            draft.put_row("left_pad", pads, rows)
+        draft.put_prompts(prompts, mask)
     positions = lay(batch.get("position_ids"), where, "position_ids")
     if isinstance(positions, Numbers) and positions.ndim == 2:
         draft.put_row("position_ids", positions, rows)
