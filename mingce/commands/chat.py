@@ -84,7 +84,7 @@ class Chat:
                 self._obey(*line.split(maxsplit=1))
             elif line:
                 self._answer(line)
-        except MingceError as error:  # a prompt that does not fit, a temperature below 0: say it and go on
+        except MingceError as error:  # a prompt that does not fit, a temperature below 0: print it and continue
             self._print(str(error), "red")
         except KeyboardInterrupt:
             self._print(_say("stopped"))
