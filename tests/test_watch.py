@@ -107,6 +107,9 @@ def test_stage_shares_sum_to_one_and_name_what_no_stage_explains() -> None:
         {"generate": 0.2, "log_probs": 0.2, "update_critic": 0.25, "update_actor": 0.3, "other": 0.05}
     )
     assert split_bar(shares, 57).cell_len == 57
+    every = {stage: 1 / len(STAGES) for stage in STAGES}
+    assert split_bar(every, 57).cell_len == 57
+    assert split_legend(every, PHRASES["en"], "audit", 200).plain.count("■") == len(STAGES)
     assert stage_shares([{"actor/pg_loss": 1.0}], STAGES) == {}
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 
 
 class MingceError(Exception):
-    """Base of every error that is the person's to mend. `exit_code` is what the command line ends with."""
+    """Base of every error that a person can fix. `exit_code` is what the command line ends with."""
 
     exit_code = 2
 

@@ -1,4 +1,4 @@
-"""What the operating system says of memory and processes, and the limits it keeps."""
+"""Memory, processes and limits, as the operating system reports them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def memory_sizes() -> tuple[float, float] | None:
 
 
 def free_memory() -> float | None:
-    """Bytes that this process may still take, as the machine and its control group say; None where neither tells."""
+    """Bytes that this process may still take, as the machine and its control group say; None where neither says."""
     sizes = memory_sizes()
     limits = [] if sizes is None else [sizes[1]]
     try:
@@ -31,7 +31,7 @@ def free_memory() -> float | None:
 
 
 def is_running(process: int) -> bool:
-    """Whether there is a process of this id, whoever owns it."""
+    """Whether a process with this id exists, of any owner."""
     try:
         os.kill(process, 0)
     except ProcessLookupError:

@@ -1,7 +1,7 @@
-"""Small files of strangers, read within bounds: only regular files, only so many bytes, YAML without aliases.
+"""Untrusted small files, read within limits: regular files only, a limited size, YAML without aliases.
 
-A run's directory, a recipe or a mapping may come from anyone. A pipe in the place of a file would be waited for for
-ever, a device has no end, and a YAML file of a few lines can stand for more than any memory holds.
+A run's directory, a recipe or a mapping may come from anyone. A pipe in the place of a file would block for ever, a
+device has no end, and a YAML file of a few lines can stand for more than any memory holds.
 """
 
 from __future__ import annotations

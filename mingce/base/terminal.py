@@ -14,6 +14,7 @@ from collections.abc import Iterable
 
 from rich.console import Console, ConsoleOptions, RenderableType
 from rich.segment import Segment
+from rich.text import Text
 
 _CONTROL = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f\u061c\u200e\u200f\u2028-\u202e\u2066-\u2069\ufeff\ud800-\udfff]")
 
@@ -30,6 +31,11 @@ def _escape(code: int) -> str:
 def make_console(stderr: bool = False) -> Console:
     """A console on standard output, or on standard error; `:x:` in a name stays what it is."""
     return _Console(stderr=stderr, emoji=False)
+
+
+def print_note(text: str) -> None:
+    """A remark on standard error, so that it does not mix with what a command prints."""
+    make_console(stderr=True).print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def write(text: str) -> None:

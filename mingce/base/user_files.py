@@ -63,7 +63,7 @@ def _run(path: Path, error: type[MingceError]) -> ModuleType:
         del sys.modules[name]
         if isinstance(raised, MingceError):
             raise error(f"{place(raised, path)}: {raised}") from raised
-        raise error(f"{place(raised, path)}: {last_line(raised)}; mend the file.") from raised
+        raise error(f"{place(raised, path)}: {last_line(raised)}; fix the file.") from raised
     return module
 
 

@@ -43,18 +43,10 @@ def audit_(
     from mingce.commands import audit as command
 
     code = command.run(
-        console,
-        places,
-        mapping=mapping,
-        settings=command.parse_settings(settings or [], gamma=gamma, lam=lam, beta=beta),
-        steps=step or [],
-        model=model,
-        ref_model=ref_model,
-        as_json=as_json,
-        as_markdown=as_markdown,
-        out=out,
-        lang=display_lang(),
-    )
+        console, places, mapping=mapping,
+        settings=command.parse_settings(settings or [], gamma=gamma, lam=lam, beta=beta), steps=step or [],
+        model=model, ref_model=ref_model, as_json=as_json, as_markdown=as_markdown, out=out, lang=display_lang(),
+    )  # fmt: skip
     raise typer.Exit(code)
 
 
@@ -100,16 +92,6 @@ def view(
     from mingce.commands import view as command
 
     command.run(
-        console,
-        places or [Path("runs")],
-        host=host,
-        port=port,
-        browser=browser,
-        mapping=mapping,
-        tokenizer=tokenizer,
-        export=export,
-        steps=steps,
-        rollouts=rollouts,
-        audit=with_audit,
-        lang=display_lang(),
-    )
+        console, places or [Path("runs")], host=host, port=port, browser=browser, mapping=mapping,
+        tokenizer=tokenizer, export=export, steps=steps, rollouts=rollouts, audit=with_audit, lang=display_lang(),
+    )  # fmt: skip

@@ -50,21 +50,10 @@ def plan(
     from mingce.plan.plan import Request
 
     request = Request(
-        settings=settings or [],
-        model_config=model_config,
-        gpus=gpus,
-        gpus_per_node=gpus_per_node,
-        gpu=gpu,
-        gpu_memory=gpu_memory,
-        tflops=tflops,
-        bandwidth=bandwidth,
-        link=link,
-        network=network,
-        prompt_tokens=prompt_tokens,
-        response_tokens=response_tokens,
-        up_to=up_to,
-        assume=assume or [],
-    )
+        settings=settings or [], model_config=model_config, gpus=gpus, gpus_per_node=gpus_per_node, gpu=gpu,
+        gpu_memory=gpu_memory, tflops=tflops, bandwidth=bandwidth, link=link, network=network,
+        prompt_tokens=prompt_tokens, response_tokens=response_tokens, up_to=up_to, assume=assume or [],
+    )  # fmt: skip
     fits = command.run(console, request, lang=display_lang(), as_json=as_json, as_markdown=as_markdown)
     raise typer.Exit(0 if fits else 1)
 

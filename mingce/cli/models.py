@@ -42,17 +42,9 @@ def evaluate(
     from mingce.commands import evaluate as command
 
     command.run(
-        console,
-        where,
-        step=parse_step(step),
-        task=task,
-        examples=examples,
-        samples=samples,
-        overrides=overrides or [],
-        as_json=as_json,
-        out=out,
-        trust=trust,
-    )
+        console, where, step=parse_step(step), task=task, examples=examples, samples=samples,
+        overrides=overrides or [], as_json=as_json, out=out, trust=trust,
+    )  # fmt: skip
 
 
 @group.command(epilog="Example: mingce chat runs/demo --step best")
@@ -105,13 +97,8 @@ def check(
     from mingce.commands import check as command
 
     fine = command.run(
-        console,
-        task,
-        lang=task_lang.value,
-        function=function,
-        full_marks=full_marks,
-        examples=examples,
+        console, task, lang=task_lang.value, function=function, full_marks=full_marks, examples=examples,
         time_limit=time_limit,
-    )
+    )  # fmt: skip
     if not fine:
         raise typer.Exit(2)

@@ -47,12 +47,13 @@ def resume(
         list[str] | None, typer.Argument(help="steps=N gives it more steps", show_default=False)
     ] = None,
     changed: Annotated[
-        bool, typer.Option("--changed", help="go on though settings, data, code or libraries are others; it is noted")
+        bool,
+        typer.Option("--changed", help="resume although settings, data, code or libraries differ; it is recorded"),
     ] = False,
     trust: TrustOption = False,
     lang: LangOption = None,
 ) -> None:
-    """Go on with a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
+    """Resume a run from its newest whole checkpoint, bit for bit as if it had never stopped."""
     from mingce.training import start
 
     start.resume(console, Path(run), settings or [], changed=changed, trust=trust)

@@ -128,8 +128,8 @@ def ask(
     beta: BetaOption = None,
     mapping: MappingOption = None,
     level: LevelOption = Level.engineer,
-    log: Annotated[bool, typer.Option("--log", help="keep the dialogue in codex_dialogue/")] = False,
-    resume: Annotated[Path | None, typer.Option(metavar="FILE", help="go on with a dialogue kept before")] = None,
+    log: Annotated[bool, typer.Option("--log", help="save the dialogue in codex_dialogue/")] = False,
+    resume: Annotated[Path | None, typer.Option(metavar="FILE", help="continue a saved dialogue")] = None,
     lang: LangOption = None,
 ) -> None:
     """Ask about PPO, in Chinese or English; the answers compute with your own numbers. Follow-ups keep the example."""

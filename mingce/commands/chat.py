@@ -14,7 +14,7 @@ from rich.text import Text
 
 from mingce.base.errors import MingceError, SettingError
 from mingce.base.lang import display_lang
-from mingce.base.terminal import make_console
+from mingce.base.terminal import print_note
 from mingce.base.texts import sentence
 from mingce.commands import user_input
 from mingce.commands.spoken import Scale, Spoken, account, coloured, token_strings
@@ -40,10 +40,7 @@ def run(
 ) -> None:
     """Answers line after line until /quit or the end of the input, which is standard input unless `lines` are given."""
     longer = [] if is_run(where) else [f"sampling.max_new_tokens={LONGEST_ANSWER}"]
-    notes = make_console(stderr=True)
-    opened = open_policy(
-        where, step=step, overrides=[*longer, *overrides], note=lambda s: notes.print(Text(s, style="yellow"))
-    )
+    opened = open_policy(where, step=step, overrides=[*longer, *overrides], note=print_note)
     chat = Chat(console, opened)
     chat.greet()
     for line in user_input.lines(console) if lines is None else lines:
@@ -84,7 +81,7 @@ class Chat:
                 self._obey(*line.split(maxsplit=1))
             elif line:
                 self._answer(line)
-        except MingceError as error:  # a prompt that does not fit, a temperature below 0: say it and go on
+        except MingceError as error:  # a prompt that does not fit, a temperature below 0: print it and continue
             self._print(str(error), "red")
         except KeyboardInterrupt:
             self._print(_say("stopped"))

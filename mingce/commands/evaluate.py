@@ -17,7 +17,7 @@ from rich.text import Text
 from mingce.base.atomic import atomic_write
 from mingce.base.errors import DataError, RunError, SettingError
 from mingce.base.numbers import percent, rounded
-from mingce.base.terminal import make_console
+from mingce.base.terminal import make_console, print_note
 from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.engine.local import task_of
@@ -62,19 +62,19 @@ def run(
             raise SettingError(f"--{option} must be at least 1, but is {number}.")
     if out is not None and (out.is_dir() or not out.parent.is_dir()):
         raise RunError(f"--out {out} cannot be written; give a file in a directory that exists.")
-    said = make_console(stderr=True)
-    opened = open_policy(where, step=step, overrides=overrides, critic=False, note=lambda s: _remark(said, s))
+    opened = open_policy(where, step=step, overrides=overrides, critic=False, note=print_note)
     config = opened.config if task is None else on_task(opened.config, task)
     run = None if opened.run is None else opened.run.path
     expect_trust(run, config, overrides, trust=trust, command="eval")
     asked, task_scores = task_of(config)
-    prompts = _held_out(asked, opened.actor, config, lambda s: _remark(said, s))
+    prompts = _held_out(asked, opened.actor, config)
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
     function = function_pool(config.reward)
     scorer = reward_scorer(asked, config.reward, function, task_scores=task_scores)
     columns = TextColumn(_say("progress")), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
+    aside = make_console(stderr=True)
     try:
-        with Progress(*columns, console=said, transient=True, disable=not said.is_terminal) as progress:
+        with Progress(*columns, console=aside, transient=True, disable=not aside.is_terminal) as progress:
             bar = progress.add_task("", total=None)
             evaluation = evaluate(
                 opened.actor,
@@ -109,7 +109,7 @@ def on_task(config: Config, task: str) -> Config:
     )
 
 
-def _held_out(task: Task, actor: Actor, config: Config, note: Callable[[str], object]) -> Sequence[Example]:
+def _held_out(task: Task, actor: Actor, config: Config) -> Sequence[Example]:
     """The prompts that fit, of those the task keeps apart."""
     examples = task.held_out_examples()
     if not len(examples):
@@ -122,7 +122,7 @@ def _held_out(task: Task, actor: Actor, config: Config, note: Callable[[str], ob
         config.data.overlong,  # type: ignore[arg-type]
     )
     if fitting.overlong:
-        note(_say("overlong", count=fitting.overlong, most=most))
+        print_note(_say("overlong", count=fitting.overlong, most=most))
     return fitting.examples
 
 
@@ -196,10 +196,6 @@ def _marked(answer: Answer) -> Text:
 def _cut(text: str) -> Text:
     shown = visible(text.strip())
     return Text(shown if len(shown) <= LONGEST_SHOWN else shown[: LONGEST_SHOWN - 1] + "…")
-
-
-def _remark(console: Console, text: str) -> None:
-    console.print(Text(text, style="yellow"), soft_wrap=True)
 
 
 def _say(name: str, **values: object) -> str:

@@ -11,7 +11,7 @@ from rich.text import Text
 from mingce.base.atomic import atomic_directory
 from mingce.base.errors import RunError, SettingError
 from mingce.base.numbers import show_count
-from mingce.base.terminal import make_console
+from mingce.base.terminal import print_note
 from mingce.base.texts import sentence
 from mingce.models.loading import save_model
 from mingce.record.targets import Step
@@ -30,8 +30,7 @@ def run(
     """
     if out.exists():
         raise RunError(f"{out} is already there; choose another --out.")
-    notes = make_console(stderr=True)
-    opened = open_policy(where, step=step, critic=critic, note=lambda s: notes.print(Text(s, style="yellow")))
+    opened = open_policy(where, step=step, critic=critic, note=print_note)
     if adapter and not opened.config.model.lora.rank:
         raise SettingError(f"{where} has no LoRA adapters, for all its weights were trained; leave --adapter out.")
     if critic and opened.critic is None:

@@ -166,7 +166,7 @@ class KeepConfig:
 
 
 LARGE = 1_000_000_000
-"""Parameters from which on ray.reshard=auto gives gathered weights back."""
+"""With ray.reshard=auto, models of this many parameters or more free gathered weights after use."""
 
 
 @dataclass
@@ -187,7 +187,7 @@ class RayConfig:
     max_restarts: int = 3
 
     def reshards(self, parameters: int) -> bool:
-        """Whether a model of so many parameters gives gathered weights back after every use."""
+        """Whether a model of that size frees gathered weights after every use."""
         return self.reshard == "always" or (self.reshard == "auto" and parameters >= LARGE)
 
 

@@ -106,7 +106,7 @@ def head_bytes(role: RoleModel, scored: int, compute: int, *, backward: bool) ->
 
 
 def cache_bytes(shape: ModelShape, rows: int, room: int, compute: int) -> int:
-    """Keys and values of rows with room for so many tokens each."""
+    """Keys and values of `rows` with room for `room` tokens each."""
     return 2 * shape.layers * rows * room * shape.kv_width * compute
 
 
@@ -122,7 +122,7 @@ def cache_rooms(prompt: int, longest: int) -> list[int]:
 def sampling_bytes(
     shape: ModelShape, rows: int, prompts: int, prompt: int, response: int, compute: int
 ) -> tuple[int, int]:
-    """(cache at its largest, what comes on top of it for a moment) when `rows` are decoded from so many prompts.
+    """(cache at its largest, what comes on top of it for a moment) when `rows` are decoded from `prompts`.
 
     The moments: reading the prompts; drawing, with logits, log-probs, probs and their sums in float64; a layer's cache
     moving to a larger place; attending where several queries share a key, which is repeated for each.

@@ -76,7 +76,7 @@ class Job:
         return learning.epochs * ceiling(self.rollouts, learning.minibatch_rollouts)
 
     def times(self, factor: float) -> Job:
-        """The same job with batches so many times as large."""
+        """The same job with batches `factor` times as large."""
 
         def larger(learning: Learning) -> Learning:
             return replace(learning, minibatch_rollouts=max(1, round(learning.minibatch_rollouts * factor)))

@@ -96,7 +96,7 @@ def role_stages(job: Job, role: RoleModel, ranks: int) -> dict[str, Parts]:
 
 
 def micro_batch(job: Job, ranks: int, rollouts: int) -> tuple[int, int]:
-    """(tokens, tokens that are scored) of the largest micro-batch when so many rows are shared out over the ranks."""
+    """(tokens, tokens that are scored) of the largest micro-batch when `rollouts` are spread over the ranks."""
     rows = min(ceiling(rollouts, ranks), max(1, job.micro_batch_tokens // job.longest.row))
     return rows * job.longest.row, rows * job.longest.response
 

@@ -88,7 +88,7 @@ def find_shape(name: str) -> ModelShape:
 
 
 def model_of_recipe(name: str, setting: str) -> ModelShape:
-    """The shape of a model that a recipe names; a hub name that is no preset needs its config.json at hand."""
+    """The shape of a model that a recipe names; a hub name that is not a preset needs --model-config."""
     try:
         return find_shape(name)
     except UnknownNameError:

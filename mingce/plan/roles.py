@@ -111,7 +111,7 @@ def _frozen(weights: Iterable[Weight]) -> tuple[Weight, ...]:
 
 
 def _adapted(weights: Sequence[Weight], rank: int, targets: Sequence[str]) -> tuple[Weight, ...]:
-    """Frozen weights, and two factors beside each linear layer that is meant."""
+    """Frozen weights, and two factors beside each linear layer that is adapted."""
     adapters = []
     for weight in weights:
         name = weight.name.removesuffix(".weight")

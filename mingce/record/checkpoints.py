@@ -1,4 +1,4 @@
-"""Checkpoints: the states a run goes on from, bit for bit.
+"""Checkpoints: the states a run resumes from, bit for bit.
 
     checkpoints/step-000012/
       actor.safetensors …            the weights by role
@@ -10,8 +10,8 @@
 
 A checkpoint is written beside its place and renamed when it is whole and on the disk; older ones are removed only after
 that. Reading verifies every byte, and a damaged newest one gives way to the one before. One that merely cannot be read
-(permissions, a disk or network that fails) is not damaged: it is never removed, and no run goes on behind it. No pickle
-anywhere.
+(permissions, a disk or network that fails) is not damaged: it is never removed, and no run resumes from an older one
+instead. No pickle anywhere.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ ShardWriter = Callable[[Path], object]
 
 @dataclass(frozen=True)
 class Checkpoint:
-    """What a run can go on from. `tensors[role][name]`, `state` as given to `save`, `libraries` by name and version.
+    """What a run can resume from. `tensors[role][name]`, `state` as given to `save`, `libraries` by name and version.
 
     `weights_only`: the moments were dropped, so going on from it is not exact. `fingerprints` and `logs` are what the
     run depended on and had written then; None in checkpoints of format 1.
@@ -197,7 +197,7 @@ def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = 
     """The newest checkpoint that is whole, or None when there has been none.
 
     Tensors are read at once, for a training process may remove the checkpoint later; without `read`, when they are
-    asked for. `on_fallback` receives one sentence for each one passed over; if all are, it is an error. A run that
+    asked for. `on_fallback` receives one sentence for each one skipped; if all are, it is an error. A run that
     trains does not pass over one that cannot be read, for what it does next would replace it.
     """
     passed: dict[int, str] = {}
@@ -212,7 +212,7 @@ def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = 
         except _Unreadable as reason:
             wrong = f"cannot be read ({reason})"
             if run.training:
-                older = f"go on from {step_name(left[-2])}" if len(left) > 1 else "begin anew"
+                older = f"resume from {step_name(left[-2])}" if len(left) > 1 else "start over"
                 raise RunError(
                     f"{name} {wrong}; make it readable, or move it out of checkpoints/ to {older}"
                 ) from reason
@@ -222,7 +222,7 @@ def load_newest(run: Run, on_fallback: Callable[[str], object], *, read: bool = 
                 on_fallback(f"{name} {wrong}; falling back to {step_name(left[-2])}")
     if passed:
         wrong = ", ".join(f"{step_name(step)} {what}" for step, what in passed.items())
-        raise RunError(f"no checkpoint of {run.path} is whole ({wrong}); restore one from a copy or train anew")
+        raise RunError(f"no checkpoint of {run.path} is whole ({wrong}); restore one from a copy or train again")
     return None
 
 

@@ -3,7 +3,7 @@
     {"step": 3, "metrics": "9f…", "timings": "0c…", "ledger": "77…", "chain": "a1…"}
 
 `chain` is the SHA-256 of the last line's chain and of this line without its own. So a changed, lost or added line
-shows, and a checkpoint that remembers one chain vouches for all lines up to it.
+shows, and a checkpoint that stores one chain covers all lines up to it.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from mingce.record.logs import as_line, finished_lines
 
 
 def sha256(content: bytes) -> str:
-    """The checksum of what is at hand whole."""
+    """The checksum of bytes in memory."""
     return hashlib.sha256(content).hexdigest()
 
 

@@ -1,4 +1,4 @@
-"""A run's directory: what was asked, what was measured, every token's account, and the states to go on from.
+"""A run's directory: what was asked, what was measured, every token's account, and the states to resume from.
 
     runs/<name>/
       config.yaml       the settings, resolved
@@ -134,7 +134,7 @@ class Run:
         except FileExistsError:
             raise RunError(
                 f"there is already a run named '{name}' in {root}; "
-                f"go on with `mingce resume {path}` or choose another name"
+                f"continue it with `mingce resume {path}` or choose another name"
             ) from None
         return cls(path, lock)
 
@@ -188,9 +188,9 @@ class Run:
         except OSError as error:
             raise RunError(f"{path} cannot be read ({error.strerror}); make it a file that can be read") from error
         except yaml.YAMLError as error:
-            raise RunError(f"{path} is not valid YAML ({str(error).splitlines()[0]}); mend it by hand") from error
+            raise RunError(f"{path} is not valid YAML ({str(error).splitlines()[0]}); fix it by hand") from error
         if not isinstance(settings, dict):
-            raise RunError(f"{path} holds no settings; mend it by hand")
+            raise RunError(f"{path} holds no settings; fix it by hand")
         return settings
 
     def checkpoint_steps(self) -> list[int]:
@@ -230,7 +230,7 @@ class Run:
         self._append(self.events_path, as_line(event | {"sha256": sha256(as_line(event))}))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
-        """What happened of that kind; a line that cannot be read is passed over."""
+        """The events of a kind; lines that cannot be read are skipped."""
         events = []
         for _, line in finished_lines(self.events_path):
             with suppress(ValueError, RecursionError):
@@ -255,7 +255,7 @@ class Run:
         return {"lines": len(kept), "metrics": sha256(b"".join(kept)), "ledgers": ledgers}
 
     def accept_config(self, step: int) -> None:
-        """Note the settings as they stand in config.yaml now, which a person changed knowingly."""
+        """Record the checksum of config.yaml as it is now, after a person changed it on purpose."""
         settings = sha256(read_regular(self.path / "config.yaml"))
         self._append(self.checksums.path, self.checksums.line(step, {"config": settings}))
 
@@ -264,7 +264,7 @@ class Run:
         self._anchors.check()
 
     def rewind(self, step: int, *, logged: bool = True) -> None:
-        """Forget everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers.
+        """Delete everything after `step` (all with -1): newer checkpoints, lines of logs and ledgers.
 
         Without `logged` the step's own line of metrics goes too: its validation is still to be made.
         """
@@ -306,7 +306,7 @@ class Run:
             sync_path(self.path)
 
     def recovery_hint(self, remedy: str) -> str:
-        """What to do when the disk refuses: `remedy`, which checkpoint is left, and how to go on from it."""
+        """What to do when the disk refuses: `remedy`, which checkpoint is left, and how to resume from it."""
         steps = self.checkpoint_steps()
         state = f"the last checkpoint {step_name(steps[-1])} is intact" if steps else "there is no checkpoint yet"
         return f"{state}; {remedy} and `mingce resume {self.path}`"

@@ -114,7 +114,7 @@ class LedgerStore:
     ) -> list[dict[str, Any]]:
         """Some rollouts of a step in the given order, with all columns or those of the given names that are there.
 
-        `tokens`: of each list no more than so many.
+        `tokens` limits the length of each list.
         """
         with self._opened(step) as file:
             count = file.metadata.num_rows
@@ -331,7 +331,7 @@ def _to_ledger(table: pa.Table) -> Ledger:
 
 
 def _cut(table: pa.Table, tokens: int | None) -> pa.Table:
-    """The table with no more than so many entries in each list."""
+    """The table with lists cut to `tokens` entries."""
     for at, kind in enumerate(table.schema.types if tokens is not None else ()):
         if pa.types.is_list(kind):
             cut = pa.compute.list_slice(table.column(at), 0, tokens)

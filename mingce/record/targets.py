@@ -27,7 +27,7 @@ def parse_step(text: str | None) -> Step:
 
 
 def find_run(where: str | Path, step: Step = None) -> Run | None:
-    """The run at that place, opened to read; None if a model is meant. What can be neither is an error.
+    """The run at that place, opened to read; None for a model. Anything else is an error.
 
     A run must have a checkpoint of the step, a model cannot have one; whether it is whole shows when it is loaded.
     """

@@ -96,6 +96,6 @@ def _joined(directory: Path) -> dict[str, Tensor]:
     stored: Mapping[str, Any] = reader.read_metadata().state_dict_metadata
     whole = {name: torch.empty(entry.size, dtype=entry.properties.dtype) for name, entry in stored.items()}
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # that there is one process is meant
+        warnings.simplefilter("ignore")  # about a single process, which is intended
         load_shards(whole, storage_reader=reader, no_dist=True)
     return whole

@@ -18,6 +18,7 @@ STAGE_COLOURS = {
     "credit": "#f4a261",
     "update_critic": "#2a9d8f",
     "update_actor": "#e76f8a",
+    "audit": "#b5838d",
     "validate": "#a3b18a",
     "ledger": "#c9ada7",
     "save": "#8d99ae",

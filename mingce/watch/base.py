@@ -82,7 +82,7 @@ class Watch(ABC):
         self.last_step, self.steps = 0, 0
 
     def begin(self, title: str, facts: list[tuple[str, str]], first_step: int, steps: int) -> None:
-        """Training begins, or goes on, with `first_step`; `facts` are (label, value) lines about it."""
+        """Training starts, or resumes, at `first_step`; `facts` are (label, value) lines about it."""
         self.began = self.clock()
         self.last_step, self.steps = max(0, first_step - 1), steps
 

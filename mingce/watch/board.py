@@ -126,11 +126,11 @@ class Board:
         return now
 
     def _courses(self, width: int) -> list[Text]:
-        """One line a curve: label, course, current value, range."""
+        """One line per curve: label, course, current value, range."""
         shown = [kind for kind in CURVES if kind.metric in self.curves or kind.metric in self.validation]
         labels = max((cell_len(self.phrases[kind.phrase]) for kind in CURVES), default=0)
         room = max(8, width - labels - VALUE - RANGE - 6)
-        # the curves grow with the run, from the left edge to the right; at first at least a cell a step
+        # the curves grow with the run, from the left edge to the right; at first at least a cell per step
         done = self.step - self.before
         extent = max(min(done, room), room * done // max(self.steps - self.before, 1))
         lines = []

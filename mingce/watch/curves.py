@@ -68,7 +68,7 @@ def _merged(buckets: Sequence[_Bucket], count: int) -> list[_Bucket]:
 
 
 def sparkline(values: Sequence[float], low: float, high: float) -> str:
-    """One block a value between `low` and `high`, a space where there is none; a flat line lies in the middle."""
+    """One block per value between `low` and `high`, a space where there is none; a flat line lies in the middle."""
     if high <= low:
         low, high = low - 1, low + 1
     heights = (math.nan if math.isnan(v) else (min(max(v, low), high) - low) / (high - low) for v in values)
