@@ -11,7 +11,7 @@ import math
 import re
 from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -182,8 +182,10 @@ class RowAccount:
     lists: Mapping[str, Sequence[float | None]]
     choices: Sequence[Sequence[tuple[int, str]]]
     choice: Sequence[int]
-    disagreeing: Mapping[str, Sequence[int]] = field(default_factory=dict)
+    disagreeing: Mapping[str, Sequence[int]]
     """By section, the tokens whose number in the ledger the definitions do not confirm."""
+    float32: bool
+    """Whether the rollout's columns are float32, which JSON has in the fewest digits that say so."""
 
 
 _TEXTS = ("token", "next_token", "state_end")
@@ -207,6 +209,7 @@ def row_account(rollout: Rollout) -> RowAccount:
         choices=list(choices),
         choice=choice,
         disagreeing={one: book.disagreeing[column] for one, column in wrong.items()},
+        float32=any(isinstance(column, array) for column in rollout.columns.values()),
     )
 
 
@@ -236,14 +239,9 @@ def _recorded_as(name: str, rollout: Rollout, book: Book) -> str | None:
     return column if same else None
 
 
-def _brief(column: Sequence[float | None]) -> Sequence[float | None]:
-    """The numbers in few digits: as float32 where they are such, else ten significant ones."""
-    known = [x for x in column if x is not None]
-    if len(known) == len(column) and all(map(math.isfinite, known)):
-        narrow = array("f", known)
-        if list(narrow) == known:
-            return narrow
-    return [None if x is None or not math.isfinite(x) else float(f"{x:.10g}") for x in column]
+def _brief(column: Sequence[float | None]) -> list[float | None]:
+    """The numbers in nine digits, more than are ever shown."""
+    return [None if x is None or not math.isfinite(x) else float(f"{x:.9g}") for x in column]
 
 
 # ── writing them ─────────────────────────────────────────────────────────────────────────────────────────────────────

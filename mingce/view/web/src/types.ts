@@ -224,6 +224,7 @@ export interface RowAccount {
   choices: [number, string][][];
   choice: number[];
   disagreeing: Record<string, number[]>;
+  float32: boolean;
 }
 
 /** One answer to a prompt, at some step. */
