@@ -1,4 +1,4 @@
-"""Token ids become texts in one place: what each token adds to the decoded text, in time that grows with their number."""
+"""Token ids become texts in one place: what each token adds to the decoded text, in linear time."""
 
 from __future__ import annotations
 

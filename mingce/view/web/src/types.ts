@@ -220,6 +220,7 @@ export interface Sibling {
 export interface RowAccount {
   shared: Record<string, number | string | null>;
   columns: Record<string, string>;
+  exceptions: Record<string, Record<number, number | null>>;
   lists: Record<string, (number | null)[]>;
   choices: [number, string][][];
   choice: number[];
