@@ -28,8 +28,9 @@ from rich.console import Console
 import mingce
 from mingce.base.errors import MingceError, RunError, SettingError
 from mingce.base.numbers import number as shown
-from mingce.explain.account import account, row_account, token_values
+from mingce.explain.account import account, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, names_in
+from mingce.explain.row_account import row_account
 from mingce.record.rollout import Rollout
 from mingce.record.run import Run
 from mingce.record.store import LedgerStore

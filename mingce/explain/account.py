@@ -1,27 +1,24 @@
 """One token's account with its own numbers: recomputed in float64 by the definitions and held against the ledger.
 
 `account(rollout, t, "engineer", "zh")` gives its entries in reading order. Where ledger and definition agree the
-ledger's number is shown; where they do not, the definition's is, and `agrees` is False. `row_account` is the same for
-every token of a rollout at once, in numbers alone: the page puts them into the words it has.
+ledger's number is shown; where they do not, the definition's is, and `agrees` is False.
 """
 
 from __future__ import annotations
 
-import math
 import re
-from array import array
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
 from mingce.base.numbers import number as shown
-from mingce.explain.account_texts import LEVELS, SECTIONS, Section, names_in
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.recomputed import Computed, group_of, recompute, used_advantages, value_losses
 from mingce.record.rollout import Columns, Rollout
 from mingce.specs.facts import SMALL as SMALL
 from mingce.specs.facts import STATE_END as STATE_END
-from mingce.specs.facts import Facts, Row, row_of, section_applies, section_case, token_facts, token_texts
+from mingce.specs.facts import Row, row_of, section_applies, section_case, token_facts, token_texts
 
 TOLERANCE = 2e-5
 RESULTS = {  # which number a section arrives at, and the column that records it
@@ -164,86 +161,6 @@ def token_values(rollout: Rollout, t: int) -> tuple[Values, dict[str, float | No
         if recorded.get(column) is not None and values[f"computed_{name}"] is not None:
             values[f"agrees_{name}"] = t not in book.disagreeing.get(column, ())
     return values, recorded
-
-
-# ── a whole rollout for the page ─────────────────────────────────────────────────────────────────────────────────────
-
-
-@dataclass(frozen=True)
-class RowAccount:
-    """Every token's account in numbers. A fact is shared by all chosen tokens, or a column, or a list of its own.
-
-    `choices` are the different selections of sections that tokens have, each section with its case, and `choice` says
-    which of them is each token's: `[[0, ""]]` is the first section without a case.
-    """
-
-    shared: Mapping[str, float | str | None]
-    columns: Mapping[str, str]
-    lists: Mapping[str, Sequence[float | None]]
-    choices: Sequence[Sequence[tuple[int, str]]]
-    choice: Sequence[int]
-    disagreeing: Mapping[str, Sequence[int]] = field(default_factory=dict)
-    """By section, the tokens whose number in the ledger the definitions do not confirm."""
-
-
-_TEXTS = ("token", "next_token", "state_end")
-
-
-def row_account(rollout: Rollout) -> RowAccount:
-    """The accounts of all tokens of a rollout."""
-    book, settings = book_of(rollout), rollout.settings.as_dict()
-    facts = [token_facts(t, book.columns, book.row) for t in range(len(rollout.tokens))]
-    choices: dict[tuple[tuple[int, str], ...], int] = {}
-    choice = [choices.setdefault(_sections(one, book, settings), len(choices)) for one in facts]
-    used = {name for sections in choices for place, _ in sections for name in names_in(SECTIONS[place])}
-    shared = {name: value for name, value in book.row.shared.items() if name in used}
-    names = [name for name in facts[0] if name in used and name not in shared and name != "t"] if facts else []
-    columns = {name: known for name in names if (known := _recorded_as(name, rollout, book))}
-    wrong = {one: column for one, (_, column) in RESULTS.items() if column in book.disagreeing}
-    return RowAccount(
-        shared=shared,
-        columns=columns,
-        lists={name: _brief([one[name] for one in facts]) for name in names if name not in columns},
-        choices=list(choices),
-        choice=choice,
-        disagreeing={one: book.disagreeing[column] for one, column in wrong.items()},
-    )
-
-
-def _sections(facts: Facts, book: Book, settings: Mapping[str, Any]) -> tuple[tuple[int, str], ...]:
-    """The sections of a token by their places in SECTIONS, with their cases."""
-    return tuple(
-        (place, section_case(section.case_of, facts, book.columns, facts["t"]) or "")
-        for place, section in enumerate(SECTIONS)
-        if section_applies(section, facts, settings)
-    )
-
-
-_COLUMNS = {
-    "score": "scores", "value": "values", "entropy": "entropy", "rollout_log_prob": "rollout_log_probs",
-    "old_log_prob": "old_log_probs", "ref_log_prob": "ref_log_probs", "new_log_prob": "new_log_probs",
-    "new_value": "new_values",
-} | dict(RESULTS.values())  # fmt: skip
-
-
-def _recorded_as(name: str, rollout: Rollout, book: Book) -> str | None:
-    """The column of the ledger that is the fact, number by number."""
-    column = _COLUMNS.get(name)
-    if name == "used":
-        column = "whitened_advantages" if "whitened_advantages" in rollout.columns else "advantages"
-        return column if column in rollout.columns else None
-    same = column is not None and column in rollout.columns and book.columns[column] is rollout.columns[column]
-    return column if same else None
-
-
-def _brief(column: Sequence[float | None]) -> Sequence[float | None]:
-    """The numbers in few digits: as float32 where they are such, else ten significant ones."""
-    known = [x for x in column if x is not None]
-    if len(known) == len(column) and all(map(math.isfinite, known)):
-        narrow = array("f", known)
-        if list(narrow) == known:
-            return narrow
-    return [None if x is None or not math.isfinite(x) else float(f"{x:.10g}") for x in column]
 
 
 # ── writing them ─────────────────────────────────────────────────────────────────────────────────────────────────────

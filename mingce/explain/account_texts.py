@@ -20,6 +20,7 @@ from functools import cache
 from typing import Any
 
 from mingce.base import texts
+from mingce.base.lang import LANGS
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 LEVELS = ("child", "engineer", "proof")
@@ -169,8 +170,6 @@ SECTIONS: tuple[Section, ...] = (
 def own_section(section_id: str, name: str) -> Section:
     """The heading of a person's own estimator or policy loss, whose numbers are shown as they are recorded."""
     spec = ESTIMATORS.get(name) if section_id == "advantage" else POLICY_LOSSES.get(name)
-    symbol, zh, en = (
-        ("A_t", "功劳", "The credit") if section_id == "advantage" else ("L^π_t", "策略损失", "Policy loss")
-    )
-    title = f"{zh}（{name}）", f"{en} ({name})"
-    return Section(section_id, title, spec.formula if spec else symbol, "", (("", ""),) * 3, ())
+    symbol = "A_t" if section_id == "advantage" else "L^π_t"
+    zh, en = (texts.sentence(f"page.own_{section_id}", lang, name=name) for lang in LANGS)
+    return Section(section_id, (zh, en), spec.formula if spec else symbol, "", (("", ""),) * 3)

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, Required, TypedDict
 
-from mingce.explain.account import RowAccount
+from mingce.explain.row_account import RowAccount
 from mingce.record.rollout import Columns, Rollout, Whitening
 from mingce.record.tokens import Token
 from mingce.sources.logs import RunEvent, Skipped

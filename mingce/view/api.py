@@ -15,8 +15,9 @@ from typing import Any, cast
 import numpy as np
 
 from mingce.base.errors import MingceError, RunError
-from mingce.explain.account import RESULTS, row_account
+from mingce.explain.account import RESULTS
 from mingce.explain.account_texts import LEVELS, SECTIONS, Pair, Section
+from mingce.explain.row_account import row_account
 from mingce.record.rollout import Rollout
 from mingce.sources.library import Library
 from mingce.sources.rollouts import ODD, damage_reported, read_rollout

@@ -44,10 +44,12 @@ export function tokenAccount(book: Book, sections: readonly Section[], t: number
   const texts: Record<string, Fact> = token_texts(
     t, rollout.prompt, tokens.map(({ text }) => text), tokens.map(({ glyph }) => glyph), row.following[t]);
   if (account) {
-    const { shared, columns, lists, choices, choice } = account;
+    const { shared, columns, exceptions, lists, choices, choice, float32 } = account;
+    const column = (x: Num | undefined): Fact => (float32 && typeof x === "number" ? Math.fround(x) : x);
     const fact = (name: string): Fact => {
       if (name === "t") return t;
-      return texts[name] ?? shared[name] ?? rollout.columns[columns[name]]?.[t] ?? lists[name]?.[t] ?? null;
+      if (exceptions[name] && t in exceptions[name]) return exceptions[name][t];
+      return texts[name] ?? shared[name] ?? column(rollout.columns[columns[name]]?.[t]) ?? lists[name]?.[t] ?? null;
     };
     return { fact, sections: choices[choice[t]].map(([place, own]) => [sections[place], own]) };
   }

@@ -220,10 +220,12 @@ export interface Sibling {
 export interface RowAccount {
   shared: Record<string, number | string | null>;
   columns: Record<string, string>;
+  exceptions: Record<string, Record<number, number | null>>;
   lists: Record<string, (number | null)[]>;
   choices: [number, string][][];
   choice: number[];
   disagreeing: Record<string, number[]>;
+  float32: boolean;
 }
 
 /** One answer to a prompt, at some step. */

@@ -90,7 +90,8 @@ export function rewrite(rollout: Rollout, what: WhatIf): Book {
   for (const name of ["deltas", "returns", "whitened_advantages", "policy_loss", "clipped", "dual_clipped", "value_loss", "value_clipped"]) {
     delete columns[name];
   }
-  if (credit.deltas) columns.deltas = kept(credit.deltas[0]);
+  const deltas = credit.deltas ?? (rollout.columns.values ? estimate(GAE, group, what).deltas : null);
+  if (deltas) columns.deltas = kept(deltas[0]);
   if (credit.returns) columns.returns = kept(credit.returns[0]);
   if (white) columns.whitened_advantages = kept(white);
   const settings = { ...rollout.settings, ...what, whiten: what.whiten !== "none" };
