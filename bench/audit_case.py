@@ -21,7 +21,7 @@ from torch import Tensor
 from mingce.algorithms import advantage
 from mingce.record.dump import Dump, with_ledger_names
 from mingce.specs import AGGREGATIONS, ESTIMATORS
-from mingce.specs.estimators import TRUNCATIONS, lambda_of
+from mingce.specs.estimator import TRUNCATIONS, lambda_of
 from mingce.specs.settings import DumpSettings
 
 Stage = Callable[["Case"], None]

@@ -20,10 +20,10 @@ from page_types import types
 from mingce import specs
 from mingce.algorithms import reference
 from mingce.explain.account import OPERATORS as FENCED
-from mingce.specs import estimators, facts, kl, losses, rows
+from mingce.specs import estimator, estimators, facts, kl, losses, rows
 
 SOURCES = Path(__file__).parent.parent / "mingce/view/web/src"
-MODULES = (rows, kl, estimators, losses, reference, facts)
+MODULES = (rows, kl, estimator, estimators, losses, reference, facts)
 ASKED = (  # by the page, besides what the tables name
     "effective_lambda", "kl_rewards", "limited", "masked_mean", "masked_var", "standardise", "value_term", "row_of",
     "group_facts", "no_group", "token_facts", "token_texts", "section_applies", "section_case",

@@ -19,7 +19,7 @@ from mingce.ledger import Ledger
 from mingce.record.dump import LOSS, RAW, Dump, dump_of_ledger
 from mingce.record.run import Run
 from mingce.specs import ESTIMATORS
-from mingce.specs.estimators import TRUNCATIONS
+from mingce.specs.estimator import TRUNCATIONS
 
 ROWS, WIDTH, STEP, BETA = 8, 12, 3, 0.0625
 

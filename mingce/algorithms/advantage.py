@@ -16,7 +16,7 @@ from mingce.algorithms import scan
 from mingce.algorithms.checks import as_mask, at_least, one_per_row, same_shape, unit_interval
 from mingce.algorithms.masking import keep, masked_sum
 from mingce.base.errors import ColumnError, SettingError, UnknownNameError
-from mingce.specs.estimators import TRUNCATIONS, Estimator
+from mingce.specs.estimator import TRUNCATIONS, Estimator
 
 
 class Credit(NamedTuple):

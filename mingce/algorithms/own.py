@@ -19,7 +19,7 @@ from mingce.base.errors import ColumnError, MingceError, SettingError, UnknownNa
 from mingce.base.paths import expanded, resolved
 from mingce.base.user_files import find_callable, last_line, place, split_file_spec
 from mingce.columns import COLUMNS, ROW_COLUMNS
-from mingce.specs.estimators import ESTIMATORS, Estimator
+from mingce.specs.estimator import ESTIMATORS, Estimator
 from mingce.specs.losses import POLICY_LOSSES, PolicyLoss
 
 F = TypeVar("F", bound=Callable[..., Any])

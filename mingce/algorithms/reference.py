@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from typing import NamedTuple
 
-from mingce.specs.estimators import CriticCredit
+from mingce.specs.estimator import CriticCredit
 from mingce.specs.estimators import attention as attention
 from mingce.specs.estimators import discounted_sum as discounted_sum
 from mingce.specs.estimators import dr_grpo as dr_grpo

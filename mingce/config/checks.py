@@ -10,7 +10,7 @@ from mingce.base.user_files import names_file
 from mingce.config.bounds import check_bounds
 from mingce.config.table import Config, settings, value_of
 from mingce.specs import AGGREGATIONS, ESTIMATORS, KL_KINDS, POLICY_LOSSES, find_kl
-from mingce.specs.estimators import TRUNCATIONS
+from mingce.specs.estimator import TRUNCATIONS
 from mingce.specs.kl import FULL, KL_NAMES
 
 _CHOICES: dict[str, Iterable[str]] = {

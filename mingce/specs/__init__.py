@@ -7,7 +7,8 @@ tables; the tensor functions in `mingce.algorithms` have the entries' names. Not
 
 from __future__ import annotations
 
-from mingce.specs.estimators import ESTIMATORS, Estimator, find_estimator
+from mingce.specs import estimators as estimators  # fills the table
+from mingce.specs.estimator import ESTIMATORS, Estimator, find_estimator
 from mingce.specs.kl import KL_KINDS, KLKind, find_kl
 from mingce.specs.losses import AGGREGATIONS, POLICY_LOSSES, PolicyLoss, find_policy_loss
 

@@ -10,7 +10,7 @@ from mingce.algorithms import reference
 from mingce.explain.topic import Values, listed
 from mingce.explain.topics.chosen import equation, plain, token_of
 from mingce.record.rollout import Rollout
-from mingce.specs.estimators import lambda_of
+from mingce.specs.estimator import lambda_of
 
 
 class Sides(NamedTuple):

@@ -10,7 +10,7 @@ from mingce.explain.account import STATE_END
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import Phrase, Values, listed
 from mingce.explain.topics.chosen import plain, token_of
-from mingce.specs.estimators import lambda_of
+from mingce.specs.estimator import lambda_of
 
 
 class Walk(NamedTuple):

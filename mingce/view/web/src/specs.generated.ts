@@ -20,6 +20,10 @@ export function limited(value, clamp) {
   return ((clamp == null) ? value : Math.min(Math.max(value, (-clamp)), clamp));
 }
 
+export function effective_lambda(self, lam) {
+  return (self.settings.includes("lam") ? lam : self.fixed_lambda);
+}
+
 export function _with_critic(rewards, values, mask, gamma, bootstrap, advantage) {
   let advantages, after, deltas, errors, following, returns, slots;
   [advantages, deltas, returns] = [zeros(mask), zeros(mask), zeros(mask)];
@@ -183,10 +187,6 @@ export function reinforce_plus_plus(rewards, response_mask, gamma = 1.0) {
     }
   }
   return advantages;
-}
-
-export function effective_lambda(self, lam) {
-  return (self.settings.includes("lam") ? lam : self.fixed_lambda);
 }
 
 export function policy_ratio(old_log_prob, log_prob) {
