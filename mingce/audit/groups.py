@@ -125,10 +125,12 @@ def groups(e: Evidence) -> Iterator[Finding]:
 
 def _as_defined(e: Evidence, spec: Estimator, group: Ints, tolerance: float) -> bool:
     """Whether the advantages are what the declared estimator's definition makes of the rewards."""
-    if spec.twin is None or not e.has("rewards") or not set(spec.inputs) <= {"rewards", "response_mask", "group"}:
+    if spec.twin is None or not e.has("rewards"):
         return False
-    rewards = np.nan_to_num(e["rewards"]).tolist()
-    columns = {"rewards": rewards, "response_mask": e.mask.tolist(), "group": group.tolist()}
+    columns = {"rewards": np.nan_to_num(e["rewards"]).tolist(), "response_mask": e.mask.tolist()}
+    columns |= {"group": group.tolist()} | {name: e.dump.rows[name] for name in spec.row_inputs if e.has(name)}
+    if not set(spec.inputs) <= columns.keys():
+        return False
     advantages = np.array(spec.estimate(columns, e.settings.known()).advantages)
     return bool((np.abs(advantages - e[LOSS])[e.mask] <= tolerance).all())
 

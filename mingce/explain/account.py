@@ -116,7 +116,8 @@ def book_of(rollout: Rollout) -> Book:
     used = used_advantages(rollout)
     if used is not None:
         columns["used"] = used
-    row = row_of(columns, rollout.settings.as_dict(), rollout.bootstrap, rollout.whitening, group_of(rollout))
+    others = {**group_of(rollout), **rollout.row_inputs}
+    row = row_of(columns, rollout.settings.as_dict(), rollout.bootstrap, rollout.whitening, others)
     return Book(columns, computed | losses, row, wrong | wrong_losses)
 
 

@@ -82,6 +82,7 @@ def _credit(rollout: Rollout) -> Computed:
         if siblings is None:
             return found
         row, own = siblings
+    row |= {name: [x] * len(row["response_mask"]) for name, x in rollout.row_inputs.items() if x is not None}
     if any(name not in row for name in spec.inputs):
         return found
     credit = spec.estimate(row, by_name, after)

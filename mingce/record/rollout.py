@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from mingce.record.tokens import Token
+from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import AccountSettings
 
 Number = Annotated[Any, "number | null"]
@@ -79,6 +80,8 @@ class Rollout:
     prompt_tokens: Sequence[Token] = ()
     info: Info = field(default_factory=Info)
     bootstrap: float = 0.0
+    row_inputs: Mapping[str, Number] = field(default_factory=lambda: dict.fromkeys(row_inputs()))
+    """Numbers of the row, besides its columns, that an estimator may read."""
     whitening: Whitening | None = None
     siblings: Sequence[Sibling] = ()
     siblings_left_out: int = 0

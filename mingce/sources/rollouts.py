@@ -17,6 +17,7 @@ from mingce.record.rollout import Info, Rollout, Sibling, Whitening
 from mingce.record.store import LedgerFileError
 from mingce.sources.library import Library
 from mingce.sources.source import MAX_TOKENS, Array, Ragged, Source, finite, plain
+from mingce.specs.estimator import row_inputs
 from mingce.specs.rows import FLOAT32_EPS
 from mingce.specs.settings import AccountSettings
 
@@ -76,6 +77,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         info=_info(stored),
         bootstrap=_bootstrap(stored, settings),
         settings=settings,
+        row_inputs={name: finite(stored.get(name)) for name in row_inputs()},
         whitening=whitening,
         siblings=siblings,
         siblings_left_out=left_out,

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mingce.base.errors import RunError
 from mingce.record.tokens import TokenTexts
+from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import AccountSettings
 
 if TYPE_CHECKING:
@@ -29,7 +30,7 @@ Array = NDArray[Any]
 Status = Literal["training", "finished", "stopped"]
 MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
-               "data_source", "policy_version", "temperature")  # fmt: skip
+               "data_source", "policy_version", "temperature", *row_inputs())  # fmt: skip
 
 
 class Ragged(NamedTuple):

@@ -8,6 +8,7 @@ from typing import Any, Literal, NamedTuple, TypeVar
 
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.base.user_files import names_file
+from mingce.columns import ROW_COLUMNS
 from mingce.specs.rows import Matrix, Row
 
 
@@ -69,6 +70,11 @@ class Estimator:
         """Whether it compares the samples of a prompt."""
         return "group" in self.inputs
 
+    @property
+    def row_inputs(self) -> tuple[str, ...]:
+        """Those inputs that are one number a row."""
+        return tuple(name for name in self.inputs if name in ROW_COLUMNS and name != "group")
+
     def arguments(
         self, columns: Mapping[str, Any], settings: Mapping[str, Any], bootstrap: Any = None
     ) -> dict[str, Any]:
@@ -92,6 +98,11 @@ TRUNCATIONS = ("zero", "bootstrap", "mask")
 """What follows a response that was cut: nothing, the critic's value, or the row stays out of the losses."""
 ESTIMATORS: dict[str, Estimator] = {}
 """By name, in the order they are listed to people."""
+
+
+def row_inputs() -> tuple[str, ...]:
+    """The numbers of a row, besides its columns, that some estimator reads."""
+    return tuple(dict.fromkeys(name for spec in ESTIMATORS.values() for name in spec.row_inputs))
 
 
 def find_estimator(name: str) -> Estimator:

@@ -51,8 +51,10 @@ class Applicable(Protocol):
 # ── what a whole row shares ──────────────────────────────────────────────────────────────────────────────────────────
 
 
-def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: Any, group: Facts) -> Row:
-    """The row before its tokens are asked for; `whitening` are the step's moments, `group` see `group_facts`."""
+def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: Any, others: Facts) -> Row:
+    """The row before its tokens are asked for; `whitening` are the step's moments, `others` what is known besides:
+    `group_facts`, and the row's numbers that estimators read.
+    """
     mask = columns["response_mask"]
     slots = chosen([bool(m) for m in mask])
     following: list[int | None] = [None] * len(mask)
@@ -88,7 +90,7 @@ def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: An
         "count": None if whitening is None else whitening.count,
         "sequence_ratio": sequence_ratio(without_gaps(old), without_gaps(new), mask) if known else None,
     }
-    return Row(shared | group, following, left)
+    return Row(shared | others, following, left)
 
 
 def group_facts(rewards: Column, masks: MaskColumn, own: int) -> Facts:

@@ -56,6 +56,8 @@ export interface Batch {
   after?: Row;
   group?: readonly unknown[];
   attention?: Column;
+  /** Numbers of a row by name, the same for all rows of a prompt. */
+  rowInputs?: Readonly<Record<string, number | null>>;
 }
 
 export interface CreditSettings {
@@ -97,6 +99,7 @@ export function estimate(name: Estimator, batch: Batch, settings: CreditSettings
     group: batch.group ?? mask.map(() => 0),
     attention_weights: batch.attention ?? specs.zeros(mask),
   };
+  for (const [input, x] of Object.entries(batch.rowInputs ?? {})) columns[input] = mask.map(() => x ?? 0);
   const inputs = spec.inputs.map((input) => columns[input]);
   const numbers = spec.settings.map((key) => settings[key as keyof CreditSettings]);
   const result = specs.ESTIMATE[name](...inputs, ...numbers, ...(needsCritic(spec) ? [batch.after ?? null] : []));

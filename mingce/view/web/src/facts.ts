@@ -31,7 +31,7 @@ function rowOf(book: Book): ReturnType<typeof row_of> {
     const known = columns.rewards && !rollout.siblings_left_out;
     const { rewards, mask } = groupOf(rollout, settings.beta ?? 0);
     const group = known ? group_facts([plain(columns.rewards), ...rewards.slice(1)], mask, 0) : no_group();
-    row = row_of(columns, settings, rollout.bootstrap, whitening, group);
+    row = row_of(columns, settings, rollout.bootstrap, whitening, { ...group, ...rollout.row_inputs });
     rows.set(book, row);
   }
   return row;

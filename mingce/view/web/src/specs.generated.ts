@@ -305,7 +305,7 @@ export function value_term(vpred, return_, value, cliprange_value = 0.5) {
   return { loss: (Math.max(plain, limited) / 2), clipped: (limited > plain) };
 }
 
-export function row_of(columns, settings, bootstrap, whitening, group) {
+export function row_of(columns, settings, bootstrap, whitening, others) {
   let following, high, known, left, low, mask, new_, old, rewards, shared, slots, total;
   mask = columns["response_mask"];
   slots = chosen(list(mask).map((m) => !!(m)));
@@ -320,7 +320,7 @@ export function row_of(columns, settings, bootstrap, whitening, group) {
   [old, new_] = [(columns["old_log_probs"] ?? null), (columns["new_log_probs"] ?? null)];
   known = ((old != null) && (new_ != null) && (slots.length > 0));
   shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
-  return { shared: ({ ...shared, ...group }), following: following, left: left };
+  return { shared: ({ ...shared, ...others }), following: following, left: left };
 }
 
 export function group_facts(rewards, masks, own) {

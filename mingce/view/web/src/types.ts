@@ -180,6 +180,7 @@ export interface OpenRollout {
   prompt_tokens: Token[];
   info: Info;
   bootstrap: number;
+  row_inputs: Record<string, number | null>;
   whitening: Whitening | null;
   siblings: Sibling[];
   siblings_left_out: number;

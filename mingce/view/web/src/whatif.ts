@@ -44,6 +44,7 @@ export interface Group {
   values: number[][];
   mask: number[][];
   after: number[];
+  rowInputs: Rollout["row_inputs"];
 }
 
 export function groupOf(rollout: Rollout, beta: number): Group {
@@ -62,6 +63,7 @@ export function groupOf(rollout: Rollout, beta: number): Group {
     ],
     mask,
     after: [rollout.bootstrap, ...others.map((one) => one.bootstrap)],
+    rowInputs: rollout.row_inputs,
   };
 }
 
@@ -137,6 +139,6 @@ function losses({ rollout, columns, settings }: Book, advantages: number[], targ
 
 /** Estimators that this rollout has the columns for. */
 export function possible(rollout: Rollout, name: Estimator): boolean {
-  const there = (input: string): boolean => input === "rewards" || input === "group" || !!rollout.columns[input];
+  const there = (input: string): boolean => input === "rewards" || input === "group" || !!rollout.columns[input] || (rollout.row_inputs[input] ?? null) !== null;
   return specOf(name)!.inputs.every(there);
 }
