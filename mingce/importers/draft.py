@@ -16,6 +16,7 @@ from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
 from mingce.importers.pickles import plain
 from mingce.record.dump import Dump, ledger_dump, with_ledger_names
+from mingce.specs.estimator import row_inputs
 from mingce.specs.kl import kl_name
 from mingce.specs.settings import SETTING_TYPES, DumpSettings
 
@@ -24,7 +25,7 @@ IDS = ("token_ids", "weight_versions")
 _LISTS = ("prompt_ids", "position_ids", "rollout_ids")
 _TEXTS = ("prompt", "response", "reward_text", "finish_reason", "data_source")
 _COUNTS = ("left_pad", "rank", "minibatch", "micro_batch", "epoch", "policy_version")
-_FLOATS = ("bootstrap_value", "outcome")
+_FLOATS = ("bootstrap_value", "outcome", *row_inputs())
 Laid = Numbers | list[Numbers | None]
 
 

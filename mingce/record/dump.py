@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from mingce.base.errors import ColumnError
 from mingce.base.texts import sentence_pair
 from mingce.specs import ESTIMATORS
+from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import SETTING_TYPES, DumpSettings, by_dotted_key
 
 if TYPE_CHECKING:
@@ -47,7 +48,7 @@ RAW, LOSS = "raw_advantages", "loss_advantages"
 #   prompt, response, reward_text            texts; reward_text is what the scorer read
 ROW_COLUMNS = (
     "uid", "group", "prompt_ids", "left_pad", "position_ids", "finish_reason", "rank", "minibatch", "micro_batch",
-    "epoch", "bootstrap_value", "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
+    "epoch", "bootstrap_value", *row_inputs(), "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
     "data_source",
 )  # fmt: skip
 _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
