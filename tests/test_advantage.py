@@ -30,6 +30,7 @@ def arguments(name: str, batch: Batch, gamma: float, lam: float, k: int) -> dict
         "bootstrap": batch.bootstrap,
         "attention_weights": batch.randn().abs(),
         "group": batch.group,
+        "greedy_score": batch.bootstrap.flip(0),
         "gamma": gamma,
         "lam": lam,
         "n": k,

@@ -62,6 +62,14 @@ def test_opo_is_verls(verl: Any) -> None:
         near(sampled_once(ours, b["rewards"], b["mask"], b["group"]), theirs, f"batch {seed}")
 
 
+def test_remax_is_verls(verl: Any) -> None:
+    for seed in range(BATCHES):
+        b = batch(seed)
+        theirs, _ = verl.compute_remax_outcome_advantage(b["rewards"].clone(), b["baseline"], b["mask"].double())
+        ours = function_of(ESTIMATORS["remax"])(b["rewards"], b["mask"], b["baseline"].tolist())
+        near(ours.advantages, theirs * b["mask"], f"batch {seed}")  # verl has sums in the holes too
+
+
 @pytest.mark.parametrize("name", ["gspo", "cispo", "ppo"])
 @pytest.mark.parametrize("mode", AGGREGATIONS)
 def test_policy_losses_are_verls(verl: Any, name: str, mode: str) -> None:

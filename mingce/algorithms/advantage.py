@@ -248,6 +248,15 @@ def reinforce_plus_plus(rewards: Tensor, response_mask: Tensor, gamma: float = 1
     return Credit(scan.generalised_advantages(rewards, nothing, mask, nothing.new_zeros(len(mask)), gamma, 1.0)[0])
 
 
+@torch.no_grad()
+def remax(rewards: Tensor, response_mask: Tensor, greedy_score: Tensor | Sequence[float]) -> Credit:
+    """A_t = the reward from token t on less the score of the greedy answer to the same prompt."""
+    mask = as_mask(response_mask)
+    baseline = torch.as_tensor(greedy_score, dtype=rewards.dtype, device=rewards.device)
+    one_per_row(mask, "greedy_score", baseline)
+    return Credit(keep(reinforce_plus_plus(rewards, mask).advantages - baseline[:, None], mask))
+
+
 # ── after a cut response ────────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -320,3 +320,20 @@ def reinforce_plus_plus(rewards: Column, response_mask: MaskColumn, gamma: float
         for t, total in zip(slots, discounted_sum([rewards[b][t] for t in slots], gamma), strict=True):
             advantages[b][t] = total
     return advantages
+
+
+@define(
+    kind="recursion",
+    zh="从 t 起的奖励，减去贪心回答的得分作基线",
+    en="the reward from t on, less what the greedy answer to the prompt earned",
+    formula="A_t = Σ_k r_{t+k} − b,  b = score of the greedy answer",
+    numbers="A_{t} = Σ_k r_({t}+k) − {greedy_score} = {advantage}",
+    inputs=("rewards", "response_mask", "greedy_score"),
+    whitens=False,
+)
+def remax(rewards: Column, response_mask: MaskColumn, greedy_score: Row) -> Matrix:
+    advantages = reinforce_plus_plus(rewards, response_mask)
+    for b, row in enumerate(response_mask):
+        for t in chosen(row):
+            advantages[b][t] = advantages[b][t] - greedy_score[b]
+    return advantages

@@ -189,6 +189,17 @@ export function reinforce_plus_plus(rewards, response_mask, gamma = 1.0) {
   return advantages;
 }
 
+export function remax(rewards, response_mask, greedy_score) {
+  let advantages;
+  advantages = reinforce_plus_plus(rewards, response_mask);
+  for (const [b, row] of enumerate(response_mask)) {
+    for (const t of chosen(row)) {
+      advantages[b][t] = (advantages[b][t] - greedy_score[b]);
+    }
+  }
+  return advantages;
+}
+
 export function policy_ratio(old_log_prob, log_prob) {
   return Math.exp(Math.max((-MAX_LOG_RATIO), Math.min(MAX_LOG_RATIO, (log_prob - old_log_prob))));
 }
@@ -614,6 +625,20 @@ export const ESTIMATORS = {
     ],
     "fixed_lambda": null,
     "whitens": true
+  },
+  "remax": {
+    "kind": "recursion",
+    "zh": "从 t 起的奖励，减去贪心回答的得分作基线",
+    "en": "the reward from t on, less what the greedy answer to the prompt earned",
+    "formula": "A_t = Σ_k r_{t+k} − b,  b = score of the greedy answer",
+    "inputs": [
+      "rewards",
+      "response_mask",
+      "greedy_score"
+    ],
+    "settings": [],
+    "fixed_lambda": null,
+    "whitens": false
   }
 } as const;
 
@@ -677,7 +702,7 @@ export const GAE = "gae";
 export const MONTE_CARLO = "monte_carlo";
 export const FENCED = "+−·/"; // a negative number behind one of these stands in parentheses
 type Twins = Record<string, (...given: any[]) => any>;
-export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus };
+export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus, remax };
 
 export const POLICY_LOSS: Twins = { ppo, cpi, gspo, cispo };
 
