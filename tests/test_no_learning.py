@@ -113,8 +113,8 @@ def test_a_constant_reward_is_noticed_in_terminal_page_and_metrics(
     words = (*SMALL, "steps=5", f"estimator={estimator}", "reward.task_weight=0", reward(tmp_path, "0.1"))
     run, said = trained(tmp_path, *words, "kl.reward_coef=0")
     assert said.count("scored 0.1") == 1
-    events = [event for event in RunSource(run.path).events() if event["kind"] == "no-learning"]
-    assert [(event["step"], "scored 0.1" in event["why"]) for event in events] == [(3, True)]
+    events = [event for event in RunSource(run.path).events() if event.kind == "no-learning"]
+    assert [(event.step, "scored 0.1" in event.why) for event in events] == [(3, True)]
     assert {line["train/rows_without_signal"] for line in run.metrics()[1:]} == {signal}
 
     again = io.StringIO()

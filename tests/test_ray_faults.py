@@ -77,10 +77,10 @@ def test_killed_while_learning_or_saving_it_ends_bit_for_bit_the_same(
     run, said = trained(tmp_path, "run")
     same_files(whole, run)
 
-    events = [event for event in RunSource(run.path).events() if event["kind"] == "restart"]
-    assert [event["step"] for event in events] == [done]
-    assert "its process died" in events[0]["why"]
-    assert events[0]["why"] in said
+    events = [event for event in RunSource(run.path).events() if event.kind == "restart"]
+    assert [event.step for event in events] == [done]
+    assert "its process died" in events[0].why
+    assert events[0].why in said
     assert json.loads(run.timings_path.read_text().splitlines()[-1])["perf/restarts"] == 1
 
 
