@@ -20,6 +20,7 @@ from page_types import types
 from mingce import specs
 from mingce.algorithms import reference
 from mingce.explain.account import OPERATORS as FENCED
+from mingce.record.rollout import EPSILON
 from mingce.specs import estimator, estimators, facts, kl, losses, rows
 
 SOURCES = Path(__file__).parent.parent / "mingce/view/web/src"
@@ -261,6 +262,7 @@ def text() -> str:
     twins = {"ESTIMATE": list(specs.ESTIMATORS), "POLICY_LOSS": list(specs.POLICY_LOSSES)}
     parts.append(f'export const GAE = "{estimators.GAE}";\nexport const MONTE_CARLO = "{estimators.MONTE_CARLO}";')
     parts.append(f'export const FENCED = "{FENCED}"; // a negative number behind one of these stands in parentheses')
+    parts.append(f"export const EPSILON = {EPSILON!r}; // what whitening adds to the variance")
     parts.append("type Twins = Record<string, (...given: any[]) => any>;")
     parts += [f"export const {name}: Twins = {{ {', '.join(values)} }};\n" for name, values in twins.items()]
     return "\n".join([*parts, f"export const KL = {{\n{kl_kinds()}\n}};\n"])

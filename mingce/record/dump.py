@@ -48,8 +48,8 @@ RAW, LOSS = "raw_advantages", "loss_advantages"
 #   prompt, response, reward_text            texts; reward_text is what the scorer read
 ROW_COLUMNS = (
     "uid", "group", "prompt_ids", "left_pad", "position_ids", "finish_reason", "rank", "minibatch", "micro_batch",
-    "epoch", "bootstrap_value", *row_inputs(), "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
-    "data_source",
+    "epoch", "bootstrap_value", "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
+    "data_source", *row_inputs(),
 )  # fmt: skip
 _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
 """Columns that are 0 until an update writes the first of them."""

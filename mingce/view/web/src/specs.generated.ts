@@ -701,6 +701,7 @@ export const AGGREGATIONS = {
 export const GAE = "gae";
 export const MONTE_CARLO = "monte_carlo";
 export const FENCED = "+−·/"; // a negative number behind one of these stands in parentheses
+export const EPSILON = 1e-08; // what whitening adds to the variance
 type Twins = Record<string, (...given: any[]) => any>;
 export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus, remax };
 

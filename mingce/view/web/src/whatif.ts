@@ -3,12 +3,10 @@ import { chosen, ESTIMATORS, estimate, klRewards, moments, policyTerms, specOf, 
 import type { Credit, Estimator, Moments } from "./credit";
 import type { Book } from "./facts";
 import { plain } from "./numbers";
-import { GAE } from "./specs.generated";
+import { EPSILON, GAE } from "./specs.generated";
 import type { Columns, Num, Rollout, Sibling, Whitening } from "./types";
 
 export type Whiten = "none" | "step" | "group";
-
-const EPSILON = 1e-8;
 
 export interface WhatIf {
   gamma: number;
