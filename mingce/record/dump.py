@@ -157,9 +157,7 @@ def ledger_dump(dump: Dump) -> Dump:
             columns = {name: column for name, column in columns.items() if name not in names}
     rows = {name: entries for name, entries in dump.rows.items() if name in ROW_COLUMNS}
     stored = {name: kind for name, kind in dump.stored.items() if name in columns}
-    made = replace(
-        dump, columns=columns, rows=rows, settings=settings, stored=stored, remarks=remarks, source="mingce"
-    )
+    made = replace(dump, columns=columns, rows=rows, settings=settings, stored=stored, remarks=remarks, source="mingce")
     if (name := unknown_estimator(made)) is not None:
         remarks.append(sentence_pair("audit.unknown_estimator", name=name))
     return made

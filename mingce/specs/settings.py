@@ -41,9 +41,7 @@ class AccountSettings:
     value_clip: float | None = _from("critic.value_clip")
 
     @classmethod
-    def from_config(
-        cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None
-    ) -> Self:
+    def from_config(cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None) -> Self:
         """Of a configuration by dotted key; `beta` is the step's own where it adapts, `whiten` whether it was done."""
         keys = {one.name: one.metadata["key"] for one in fields(cls) if "key" in one.metadata}
         known = {name: values.get(key) for name, key in keys.items()} | {"whiten": whiten}
