@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from mingce.base.errors import DataError, SettingError
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.base.user_files import names_file
 from mingce.config import Config, as_values
 from mingce.credit import whitens
@@ -73,14 +73,9 @@ def scored(
 
 def _whose(opened: Opened, lang: str) -> str:
     if opened.step is None:
-        zh, en = (
-            f"actor 与参考模型都是 {opened.where}，未经训练，所以 KL 为 0",
-            "the reference is the same, so the KL is 0",
-        )
-        return say(lang, zh, f"the actor is {opened.where}, not trained here; {en}")
-    zh = f"actor 是 {opened.where} 第 {opened.step} 步的存档，参考模型是它的起点 {opened.config.model.path}"
-    en = f"the actor is step {opened.step} of {opened.where}, the reference {opened.config.model.path}, where it began"
-    return say(lang, zh, en)
+        return sentence("tutor.untrained_actor", lang, where=opened.where)
+    start = opened.config.model.path
+    return sentence("tutor.trained_actor", lang, where=opened.where, step=opened.step, start=start)
 
 
 # ── the tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -127,9 +122,7 @@ def _measure(opened: Opened, ledger: Ledger, lang: str, notes: list[str]) -> Non
     critic = opened.critic
     if critic is None:
         critic = build_critic(config, actor)
-        zh = "critic 的价值头是新的、没有训练过，对每个状态都说同一个数；训练过的请用 --run RUN"
-        en = "the critic's head is new and untrained: it says the same of every state; for a trained one give --run RUN"
-        notes.append(say(lang, zh, en))
+        notes.append(sentence("tutor.untrained_critic", lang))
     ledger.fill(critic.values(ledger))
 
 
@@ -145,21 +138,14 @@ def _score(opened: Opened, ledger: Ledger, prompt: str, score: float | None, lan
         finally:
             reward.close()
         total = float(columns["scores"].sum())
-        notes.append(
-            say(lang, f"得分 {total:g}，由任务 {task.name} 给出", f"the score {total:g} is the task's, {task.name}")
-        )
+        notes.append(sentence("tutor.score_of_task", lang, score=total, task=task.name))
         ledger.fill(columns)
         return
     given = ASSUMED if score is None else score
     if score is None:
-        zh = f"提示不是任务 {config.task} 的题目，没有打分函数可用：假定得 {given:g} 分；用 --score X 给出得分"
-        en = (
-            f"the prompt is none of the task's ({config.task}), so nothing can score it: {given:g} is assumed; "
-            "give --score X"
-        )
-        notes.append(say(lang, zh, en))
+        notes.append(sentence("tutor.score_assumed", lang, score=given, task=config.task))
     else:
-        notes.append(say(lang, f"得分 {given:g}，由 --score 给出", f"the score {given:g} was given by --score"))
+        notes.append(sentence("tutor.score_given", lang, score=given))
     scores = torch.zeros(ledger.mask.shape, device=ledger.device)
     scores[0, -1] = given
     ledger.fill({"scores": scores})
