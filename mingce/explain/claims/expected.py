@@ -103,8 +103,9 @@ class Inputs:
         units = self.rewards.unit, self.values.unit
         shape = tuple(len(row) for row in self.rewards.rows)
         return Reading(
-            {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "recursion", {"gamma": gamma, "lam": lam},
-            carried=self.carried, lines=(self.rewards.line, self.values.line), after=self.after,
+            {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "recursion",
+            {"gamma": gamma, "lam": lam}, carried=self.carried, lines=(self.rewards.line, self.values.line),
+            after=self.after,
             off=truth.credit_slack(shape, gamma, lam, *units) if any(units) else {}, most_units=_most_units(*units),
         )  # fmt: skip
 
