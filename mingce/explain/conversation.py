@@ -18,7 +18,7 @@ from mingce.columns import COLUMNS
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer, column_tables, example_line, legible, topic_answer
-from mingce.explain.changing import Impossible, changed_by
+from mingce.explain.changes import Impossible, apply_request
 from mingce.explain.example import Rollout
 from mingce.explain.request import Request, read_request
 from mingce.explain.retrieval import ACCEPTED, Index
@@ -93,7 +93,7 @@ class Conversation:
         request = read_request(question)
         if request.changes:
             try:
-                self.rollout = changed_by(request, self.rollout, self.lang)
+                self.rollout = apply_request(request, self.rollout, self.lang)
             except Impossible as problem:
                 return Answer(self.lang, str(problem))
             if self.token not in self._slots():

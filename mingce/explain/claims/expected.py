@@ -251,14 +251,12 @@ def _kls(context: Context, claim: Claim, scores: Column) -> Iterator[Column]:
 
 
 def _rewards_with_kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
-    stated = context.stated("beta", claim.where)
-    betas = stated or [*context.stated_before("beta", claim.where), *truth.COMMON_BETAS]
+    betas = context.stated("beta", claim.where) or context.stated_before("beta", claim.where)
     for scores in context.columns("scores", claim.where, width):
         for kl, beta in product(list(_kls(context, claim, scores)), betas):
             rows, unit = truth.rewards(scores.rows, kl.rows, beta), scores.unit + beta * kl.unit
             reading = _from(rows, "rewards", "score_minus_kl", scores, kl, unit=unit)
-            unstated = frozenset(() if stated else {"beta"})
-            yield replace(reading, settings={"beta": beta}, open=unstated, guessed=not stated)
+            yield replace(reading, settings={"beta": beta})
 
 
 def _kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:

@@ -33,7 +33,7 @@ class Impossible(Exception):
     """What was asked contradicts itself or the example; its text says so to the person."""
 
 
-def changed_by(request: Request, rollout: Rollout, lang: str) -> Rollout:
+def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     """The rollout with the request's settings and numbers; the one given is not touched."""
     for name, value in request.settings.items():
         symbol, least, largest, rule = _RANGES[name]
