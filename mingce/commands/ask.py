@@ -19,14 +19,14 @@ from mingce.base.errors import MingceError, RunError, SettingError, UnknownNameE
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console
 from mingce.base.texts import sentence
-from mingce.commands import typed
+from mingce.commands import user_input
 from mingce.explain import dialogue, example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.watch.text import MUTED
 
 DIRECTORY = Path("codex_dialogue")
@@ -60,8 +60,8 @@ def ask(
         raise UnknownNameError("level", level, LEVELS)
     question, place = _question_and_place(words)
     about = _example(place, numbers or {}, settings or {}, after, step, rollout, mapping)
-    if token is not None and not 0 <= token < len(about["tokens"]):
-        count = len(about["tokens"])
+    if token is not None and not 0 <= token < len(about.tokens):
+        count = len(about.tokens)
         raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
     talk = Talk(console, Conversation(about, lang=lang, level=level, token=token), directory)
     if resume is not None:
@@ -72,7 +72,7 @@ def ask(
         talk.hear(question)
         return
     talk.greet()
-    for line in typed.lines(console) if lines is None else lines:
+    for line in user_input.lines(console) if lines is None else lines:
         if not talk.hear(line.rstrip("\n")):
             break
     talk.leave()
@@ -100,14 +100,14 @@ def _example(
     row: int | None,
     mapping: Path | None,
 ) -> Rollout:
-    columns = {name: typed.numbers(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
+    columns = {name: user_input.numbers(name.replace("_", "-"), text) for name, text in given.items() if text is not None}
     chosen = {name: value for name, value in settings.items() if value is not None}
     if place is not None:
         if columns:
             raise SettingError("numbers typed in are an example of their own; leave out the run.")
         about = example.recorded(place, step, row or 0, mapping)
-        if not about["tokens"] or not any(about["columns"]["response_mask"]):
-            raise RunError(f"rollout {about['row']} of step {about['step']} has no chosen token; choose another one.")
+        if not about.tokens or not any(about.columns["response_mask"]):
+            raise RunError(f"rollout {about.row} of step {about.step} has no chosen token; choose another one.")
         return example.changed(about, **chosen) if chosen else about
     if step is not None or row is not None:
         raise SettingError("--step and --rollout choose from a run or a dump; give its path too.")

@@ -16,7 +16,7 @@ from rich.text import Text
 from mingce.base.errors import MingceError, SettingError
 from mingce.base.lang import display_lang
 from mingce.base.terminal import make_console
-from mingce.commands import typed
+from mingce.commands import user_input
 from mingce.commands.spoken import Scale, Spoken, account, coloured, token_strings
 from mingce.models.log_probs import response_log_probs
 from mingce.models.prompts import render_prompt
@@ -99,7 +99,7 @@ def run(
     )
     chat = Chat(console, opened)
     chat.greet()
-    for line in typed.lines(console) if lines is None else lines:
+    for line in user_input.lines(console) if lines is None else lines:
         if not chat.hear(line.strip()):
             break
 

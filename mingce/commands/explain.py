@@ -18,10 +18,10 @@ from mingce.base.errors import RunError, SettingError, UnknownNameError
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console, write
 from mingce.base.texts import sentence
-from mingce.commands.typed import numbers as numbers_of
+from mingce.commands.user_input import numbers as numbers_of
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
 
@@ -73,8 +73,8 @@ def explain(
         words, given, chosen, tokens=tokens, after=after, step=step, row=rollout, run=run, score=score,
         mapping=mapping, lang=lang,
     )  # fmt: skip
-    if token is not None and not 0 <= token < len(about["tokens"]):
-        count = len(about["tokens"])
+    if token is not None and not 0 <= token < len(about.tokens):
+        count = len(about.tokens)
         raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
     _write(console, _walk(about, level, lang, form, token, notes), form, out)
     _draw(about, plot, plot_lambda, lang)
@@ -153,11 +153,11 @@ def _recorded(
             f"there is nothing at {place}; give a run's directory or a dump, or a prompt and a response of your own."
         )
     about = example.recorded(path, step, row or 0, mapping)
-    if not about["tokens"]:
-        raise RunError(f"rollout {about['row']} of step {about['step']} has no tokens; choose another with --rollout.")
-    unknown = {name: value for name, value in settings.items() if about["settings"].get(name) is None}
-    about = {**about, "settings": about["settings"] | unknown}
-    other = {name: value for name, value in settings.items() if about["settings"][name] != value}
+    if not about.tokens:
+        raise RunError(f"rollout {about.row} of step {about.step} has no tokens; choose another with --rollout.")
+    unknown = {name: value for name, value in settings.items() if getattr(about.settings, name) is None}
+    about = replace(about, settings=replace(about.settings, **unknown))
+    other = {name: value for name, value in settings.items() if getattr(about.settings, name) != value}
     if not other:
         return about, []
     what = ", ".join(f"{name} = {value}" for name, value in other.items())
@@ -170,9 +170,9 @@ def _typed(
     columns = {name: numbers_of(name.replace("_", "-"), text) for name, text in given.items()}
     about = example.typed(columns, tokens=tokens.split() if tokens else None, after=after, **settings)
     notes = []
-    if "ratio" in about["columns"] and "new_log_probs" not in columns:
+    if "ratio" in about.columns and "new_log_probs" not in columns:
         notes.append(sentence("tutor.first_update", lang))
-    if "whitened_advantages" in about["columns"]:
+    if "whitened_advantages" in about.columns:
         notes.append(sentence("tutor.one_row", lang))
     return about, notes
 
@@ -181,7 +181,7 @@ def _typed(
 
 
 def _walk(about: Rollout, level: str, lang: str, form: str, token: int | None, notes: Sequence[str]) -> Walk:
-    total = len(about["tokens"])
+    total = len(about.tokens)
     telling = telling_slots(about)
     if (form != "terminal" and token is None) or len(telling) == total:
         return walk(about, level, lang, token=token, notes=notes)

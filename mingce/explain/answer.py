@@ -17,7 +17,7 @@ from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
 from mingce.watch.tokens import END, visible
 
@@ -65,7 +65,7 @@ def topic_answer(
     about, lacking = legible(rollout), missing(topic, rollout, t, level, lang)
     if lacking:
         about, t = example.worked(), None
-    slots = reference.chosen(about["columns"]["response_mask"])
+    slots = reference.chosen(about.columns["response_mask"])
     t = slots[0] if t is None else t
     note = ""
     if topic.needs:
@@ -97,8 +97,8 @@ def topic_answer(
 
 def missing(topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str) -> list[str]:
     """What of the topic's numbers the rollout cannot give; names of columns, or of settings."""
-    columns = [name for name in topic.needs if name not in rollout["columns"]]
-    slots = reference.chosen(rollout["columns"]["response_mask"])
+    columns = [name for name in topic.needs if name not in rollout.columns]
+    slots = reference.chosen(rollout.columns["response_mask"])
     if columns or not topic.needs:
         return columns
     if not slots:
@@ -110,23 +110,23 @@ def missing(topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str
 
 def legible(rollout: Rollout) -> Rollout:
     """With texts that a terminal can be given: what a model says may hold anything."""
-    tokens = [token | {"text": visible(token["text"]) or END} for token in rollout["tokens"]]
-    return {**rollout, "tokens": tokens, "prompt": visible(rollout["prompt"]), "response": visible(rollout["response"])}
+    tokens = [replace(token, text=visible(token.text) or END) for token in rollout.tokens]
+    return replace(rollout, tokens=tokens, prompt=visible(rollout.prompt), response=visible(rollout.response))
 
 
 def example_line(rollout: Rollout, t: int, lang: str, level: str = "engineer") -> str:
     """`例子：请问1+1=2？ → 是的，等于2！（γ = 1，λ = 0.95，β = 0.1；“是”，t = 0）`; a child is spared the symbols."""
     settings = [
-        f"{symbol} = {shown(rollout['settings'][name])}"
+        f"{symbol} = {shown(getattr(rollout.settings, name))}"
         for name, symbol in _SYMBOLS.items()
-        if rollout["settings"].get(name) is not None
+        if getattr(rollout.settings, name) is not None
     ]
-    if rollout.get("bootstrap"):
-        settings.append(f"V(s_T) = {shown(rollout['bootstrap'])}")
-    prompt, response, token = _short(rollout["prompt"]), _short(rollout["response"]), rollout["tokens"][t]["text"]
+    if rollout.bootstrap:
+        settings.append(f"V(s_T) = {shown(rollout.bootstrap)}")
+    prompt, response, token = _short(rollout.prompt), _short(rollout.response), rollout.tokens[t].text
     pair = f"{prompt} → {response}" if prompt else response
-    if rollout["step"] is not None:
-        pair = sentence("tutor.step_and_row", lang, step=rollout["step"], row=rollout["row"], pair=pair)
+    if rollout.step is not None:
+        pair = sentence("tutor.step_and_row", lang, step=rollout.step, row=rollout.row, pair=pair)
     if level == "child":
         return sentence("tutor.example_of", lang, pair=pair)
     joined = ("，" if lang == "zh" else ", ").join(settings)
@@ -141,20 +141,20 @@ def column_tables(rollout: Rollout, names: Sequence[str]) -> list[Table]:
         if group and (name is None or sum(len(one) + 3 for one in (*group, name)) > WIDEST_TABLE):
             tables.append(_column_table(rollout, group))
             group = []
-        if name is not None and name in rollout["columns"]:
+        if name is not None and name in rollout.columns:
             group.append(name)
     return tables
 
 
 def _column_table(rollout: Rollout, names: Sequence[str]) -> Table:
-    mask, tokens = rollout["columns"]["response_mask"], rollout["tokens"]
+    mask, tokens = rollout.columns["response_mask"], rollout.tokens
     rows: list[tuple[str, ...]] = []
     for t in _ends(range(len(tokens))):
         if t is None:
             rows.append(("…",) * (len(names) + 2))
             continue
-        cells = (shown(rollout["columns"][name][t]) if mask[t] or name == "response_mask" else "—" for name in names)
-        rows.append((str(t), tokens[t]["text"], *cells))
+        cells = (shown(rollout.columns[name][t]) if mask[t] or name == "response_mask" else "—" for name in names)
+        rows.append((str(t), tokens[t].text, *cells))
     headings = tuple(f"{name}\n{COLUMNS[name].symbol}" for name in names)
     return Table(("t", "token", *headings), tuple(rows), texts=(1,))
 
@@ -162,7 +162,7 @@ def _column_table(rollout: Rollout, names: Sequence[str]) -> Table:
 def _lines(topic: Topic, rollout: Rollout) -> tuple[str, ...]:
     if not topic.each:
         return ()
-    chosen = reference.chosen(rollout["columns"]["response_mask"])
+    chosen = reference.chosen(rollout.columns["response_mask"])
     return tuple(
         "…" if t is None else substituted(topic.each, values_of(topic, rollout, t), formula=True)
         for t in _ends(chosen[::-1])

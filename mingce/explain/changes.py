@@ -5,7 +5,7 @@ from __future__ import annotations
 from mingce.base.numbers import number as shown
 from mingce.base.texts import sentence
 from mingce.explain import example
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.request import Request
 
 _RANGES = {  # symbol, least, largest, what to say
@@ -41,15 +41,15 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
             said = {"symbol": symbol, "value": shown(value), "rule": sentence(rule, lang)}
             raise Impossible(sentence("tutor.out_of_range", lang, **said))
     if request.columns or request.tokens:
-        _check_lengths(request, len(rollout["tokens"]), lang)
+        _check_lengths(request, len(rollout.tokens), lang)
         rollout = _with_numbers(request, rollout)
     if request.pair:
-        rollout = {**rollout, "prompt": request.pair[0], "response": request.pair[1]}
+        rollout = replace(rollout, prompt=request.pair[0], response=request.pair[1])
     settings = {name: value for name, value in request.settings.items() if name not in ("clip", "after")}
     if "clip" in request.settings:
         settings |= {"clip_low": request.settings["clip"], "clip_high": request.settings["clip"]}
     if "after" in request.settings:
-        rollout = {**rollout, "bootstrap": request.settings["after"]}
+        rollout = replace(rollout, bootstrap=request.settings["after"])
     return example.changed(rollout, None, **settings)
 
 
@@ -70,25 +70,25 @@ def _with_numbers(request: Request, old: Rollout) -> Rollout:
     """An example of the typed numbers; where the count of tokens is the same, with what they leave true of the old."""
     typed = request.columns
     length = len(request.tokens or next(iter(typed.values())))
-    same = length == len(old["tokens"])
+    same = length == len(old.tokens)
     kept: dict[str, list[float]] = {}
     if same:
-        kept["response_mask"] = list(old["columns"]["response_mask"])
+        kept["response_mask"] = list(old.columns["response_mask"])
         gone = set(typed).union(*(_UNTRUE.get(name, set()) for name in typed))
-        if "scores" in old["columns"] and "scores" not in gone:
+        if "scores" in old.columns and "scores" not in gone:
             gone.add("rewards")  # they follow from the scores
         kept |= {
-            name: [0.0 if x is None else x for x in old["columns"][name]]
+            name: [0.0 if x is None else x for x in old.columns[name]]
             for name in _MEASURED
-            if name in old["columns"] and name not in gone
+            if name in old.columns and name not in gone
         }
-    named = same and old["texts"] and (request.pair is None or request.pair[1] == old["response"])
-    tokens = request.tokens or ([token["text"] for token in old["tokens"]] if named else None)
+    named = same and old.has_texts and (request.pair is None or request.pair[1] == old.response)
+    tokens = request.tokens or ([token.text for token in old.tokens] if named else None)
     made = example.typed(
         kept | typed,
         tokens=tokens,
-        prompt=old["prompt"] if same else "",
-        after=old["bootstrap"] if same else 0.0,
-        **old["settings"],
+        prompt=old.prompt if same else "",
+        after=old.bootstrap if same else 0.0,
+        **old.settings.as_dict(),
     )
-    return made if tokens else {**made, "response": " ".join(token["text"] for token in made["tokens"])}
+    return made if tokens else replace(made, response=" ".join(token.text for token in made.tokens))

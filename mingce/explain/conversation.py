@@ -19,7 +19,7 @@ from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer, column_tables, example_line, legible, topic_answer
 from mingce.explain.changes import Impossible, apply_request
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.request import Request, read_request
 from mingce.explain.retrieval import ACCEPTED, Index
 from mingce.explain.topics import TOPICS
@@ -158,7 +158,7 @@ class Conversation:
         return answer
 
     def _move(self, token: int | str) -> Answer | None:
-        slots, count = self._slots(), len(self.rollout["tokens"])
+        slots, count = self._slots(), len(self.rollout.tokens)
         where = {"first": slots[0], "last": slots[-1]}[token] if isinstance(token, str) else token
         if where >= count:
             return self._say("tutor.no_token", count=count, last=count - 1, token=where)
@@ -168,7 +168,7 @@ class Conversation:
         return None
 
     def _slots(self) -> list[int]:
-        return reference.chosen(self.rollout["columns"]["response_mask"])
+        return reference.chosen(self.rollout.columns["response_mask"])
 
     # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -205,7 +205,7 @@ class Conversation:
         """The numbers of the example at hand."""
         rollout = legible(self.rollout)
         slots = self._slots()
-        columns = [name for name in _SHOWN if name in rollout["columns"]]
+        columns = [name for name in _SHOWN if name in rollout.columns]
         meanings = "\n".join(
             f"- `{COLUMNS[name].symbol}` {COLUMNS[name].zh if self.lang == 'zh' else COLUMNS[name].en}"
             for name in columns

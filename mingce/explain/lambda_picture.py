@@ -14,9 +14,9 @@ from mingce.specs import ESTIMATORS
 from mingce.specs.estimators import GAE
 
 
-def draw_lambda(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]:
+def draw_lambda(rollout: Rollout, path: Path, lang: str) -> list[str]:
     """Variance and squared bias of the first token's advantage over λ, sampled and exact. Gives remarks."""
-    if "rewards" not in rollout["columns"] or "values" not in rollout["columns"]:
+    if "rewards" not in rollout.columns or "values" not in rollout.columns:
         raise SettingError("the λ picture needs rewards and values; give both.")
     found = simulated(rollout)
     fine = [k / 100 for k in range(101)]
@@ -40,8 +40,8 @@ def draw_lambda(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]:
                 [row.lam for row in found.rows], sampled, marker, color=colour, markersize=8, markeredgewidth=1.8,
                 markerfacecolor="white", zorder=8 - order, clip_on=False, label=name,
             )  # fmt: skip
-        lam = rollout["settings"].get("lam")
-        spec = ESTIMATORS.get(rollout["settings"].get("estimator") or GAE)
+        lam = rollout.settings.lam
+        spec = ESTIMATORS.get(rollout.settings.estimator or GAE)
         if lam is not None and spec is not None and "lam" in spec.settings:
             ax.axvline(lam, color=FAINT, linewidth=1.2, linestyle=":")
             ax.annotate(f"λ = {lam:g}", (lam, 1.0), xycoords=("data", "axes fraction"), xytext=(-5, -16),

@@ -27,10 +27,10 @@ LEAST_SHARE = 0.02
 """An arrow thinner than this share of the thickest is left out."""
 
 
-def draw_account(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]:
+def draw_account(rollout: Rollout, path: Path, lang: str) -> list[str]:
     """Tokens on the axis; credit arrows over δ, values and returns, rewards and advantages. Gives remarks."""
     shown = Shown(rollout)
-    panels = [draw for draw, names in _PANELS if any(name in rollout["columns"] for name in names)]
+    panels = [draw for draw, names in _PANELS if any(name in rollout.columns for name in names)]
     if not panels:
         raise SettingError("there is nothing to draw: the rollout has neither rewards nor values nor advantages.")
     with style(), remarks(lang) as told:
@@ -56,16 +56,16 @@ def draw_account(rollout: Mapping[str, Any], path: Path, lang: str) -> list[str]
 class Shown:
     """The slots that are drawn, at x = 0, 1, 2 …, and their numbers; a hole has none."""
 
-    def __init__(self, rollout: Mapping[str, Any]):
-        count = len(rollout["tokens"])
+    def __init__(self, rollout: Rollout):
+        count = len(rollout.tokens)
         self.rollout, self.slots, self.left_out = rollout, range(min(count, MOST_TOKENS)), max(0, count - MOST_TOKENS)
-        mask = rollout["columns"]["response_mask"]
+        mask = rollout.columns["response_mask"]
         self.chosen = [t for t in reference.chosen(mask) if t in self.slots]
-        self.texts = [visible(rollout["tokens"][t]["text"]).replace(" ", "␣") or END for t in self.slots]
+        self.texts = [visible(rollout.tokens[t].text).replace(" ", "␣") or END for t in self.slots]
 
     def column(self, name: str) -> list[tuple[int, float]]:
         """(slot, number) of the chosen tokens that have one."""
-        column = self.rollout["columns"].get(name) or ()
+        column = self.rollout.columns.get(name) or ()
         return [(t, float(column[t])) for t in self.chosen if column and column[t] is not None]
 
 
@@ -75,7 +75,7 @@ def credit_panel(ax: Axes, shown: Shown, lang: str) -> None:
     for t, delta in deltas.items():
         ax.bar(t, delta, 0.46, color=BLUE if delta >= 0 else ORANGE, hatch="" if delta >= 0 else "///",
                edgecolor="white", linewidth=0, zorder=2)  # fmt: skip
-    settings = shown.rollout["settings"]
+    settings = shown.rollout.settings.as_dict()
     decay, reach = _decay(settings), _reach(settings)
     top, bottom = max(0.0, *deltas.values()), min(0.0, *deltas.values())
     span = top - bottom or 1.0
@@ -162,7 +162,7 @@ def _state_panel(ax: Axes, shown: Shown, lang: str) -> None:
     values = shown.column("values")
     if values and not shown.left_out:
         end = values[-1][0] + 0.5
-        ax.plot([values[-1][0] - 0.5, end], [values[-1][1], shown.rollout["bootstrap"]], color=SKY, linewidth=1.4,
+        ax.plot([values[-1][0] - 0.5, end], [values[-1][1], shown.rollout.bootstrap], color=SKY, linewidth=1.4,
                 linestyle=":", marker="o", markersize=7, markerfacecolor="white", markevery=[1], zorder=2)  # fmt: skip
     ax.margins(y=0.18)
     _name(ax, "V, R", sentence("tutor.state_panel", lang), legend=True)
@@ -232,10 +232,10 @@ def _token_axis(ax: Axes, shown: Shown, lang: str) -> None:
             panel.axvline(edge - 0.5, color="#e3e6ea", linewidth=0.8, zorder=0)
 
 
-def _title(rollout: Mapping[str, Any], lang: str) -> str:
-    text = visible(f"{rollout['prompt']} → {rollout['response']}" if rollout["prompt"] else rollout["response"])
+def _title(rollout: Rollout, lang: str) -> str:
+    text = visible(f"{rollout.prompt} → {rollout.response}" if rollout.prompt else rollout.response)
     text = text if len(text) <= 60 else text[:40] + " … " + text[-16:]
-    settings = rollout["settings"]
+    settings = rollout.settings.as_dict()
     known = [f"{symbol} = {settings[name]:g}" for name, symbol in (("gamma", "γ"), ("lam", "λ"), ("beta", "β"))
              if settings.get(name) is not None]  # fmt: skip
     return f"{text}     {'  '.join(known)}".replace("$", r"\$")

@@ -77,15 +77,15 @@ class Simulation(NamedTuple):
     rows: tuple[LambdaRow, ...]
 
 
-def world_of(rollout: Mapping[str, Any]) -> World:
+def world_of(rollout: Rollout) -> World:
     """The world of a rollout with rewards and values; of a long one the last LONGEST chosen tokens."""
-    columns = rollout["columns"]
+    columns = rollout.columns
     slots = reference.chosen(columns["response_mask"])[-LONGEST:]
     rewards = tuple(float(columns["rewards"][t]) for t in slots)
     values = tuple(float(columns["values"][t]) for t in slots)
-    gamma = rollout["settings"].get("gamma")
+    gamma = rollout.settings.gamma
     stay = FINISHED ** (1 / (len(slots) - 1)) if len(slots) > 1 else 1.0
-    return World(rewards, values, float(rollout.get("bootstrap") or 0.0), 1.0 if gamma is None else gamma, stay)
+    return World(rewards, values, rollout.bootstrap, 1.0 if gamma is None else gamma, stay)
 
 
 def true_values(world: World) -> list[float]:
@@ -161,7 +161,7 @@ def first_advantages(world: World, lam: float) -> dict[int, float]:
     return {t: advantages[0] for t, advantages in zip(lost, credit.advantages, strict=True)}
 
 
-def simulated(rollout: Mapping[str, Any], samples: int = SAMPLES, seed: int = SEED) -> Simulation:
+def simulated(rollout: Rollout, samples: int = SAMPLES, seed: int = SEED) -> Simulation:
     """The example's world sampled; the same numbers every time."""
     return _simulated(world_of(rollout), samples, seed)
 

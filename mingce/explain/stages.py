@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from mingce.columns import COLUMNS
 from mingce.explain.code_refs import CodeRef, resolve
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.walk_texts import label
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
@@ -38,7 +38,7 @@ _SETTINGS = {"kl": ("kl_estimator",), "rewards": ("beta",), "deltas": ("gamma",)
 
 def missing(name: str, rollout: Rollout, lang: str) -> str:
     """Why a stage has no numbers."""
-    if name == "whitened_advantages" and "advantages" in rollout["columns"]:
+    if name == "whitened_advantages" and "advantages" in rollout.columns:
         return label("not_whitened", lang)
     return label("no_columns", lang, names=_listed(_absent(name, rollout) or [name], lang))
 
@@ -48,7 +48,7 @@ def unknown(name: str, rollout: Rollout, lang: str) -> str:
     if (code := _own_code(name, rollout)) is not None:
         return label("own_code", lang, code=code)
     absent = _absent(name, rollout)
-    unsaid = [one for one in _SETTINGS.get(name, ()) if rollout["settings"].get(one) is None]
+    unsaid = [one for one in _SETTINGS.get(name, ()) if getattr(rollout.settings, one) is None]
     if absent:
         return label("given", lang, names=_listed(absent, lang))
     return label("no_settings", lang, names=_listed(unsaid, lang)) if unsaid else label("no_account", lang)
@@ -57,10 +57,10 @@ def unknown(name: str, rollout: Rollout, lang: str) -> str:
 def _absent(name: str, rollout: Rollout) -> list[str]:
     """The columns it would be computed from that are not there."""
     inputs = COLUMNS[name].inputs if COLUMNS[name].is_computed else ()
-    spec = ESTIMATORS.get(rollout["settings"].get("estimator") or "")
+    spec = ESTIMATORS.get(rollout.settings.estimator or "")
     if name in ("advantages", "returns") and spec is not None and spec.needs_critic:
         inputs = ("rewards", "values")
-    return [one for one in inputs if one not in rollout["columns"]]
+    return [one for one in inputs if one not in rollout.columns]
 
 
 def _listed(names: Sequence[str], lang: str) -> str:
@@ -69,7 +69,7 @@ def _listed(names: Sequence[str], lang: str) -> str:
 
 def _own_code(name: str, rollout: Rollout) -> str | None:
     """The estimator or policy loss of the person's own that made the column, if one did."""
-    settings = rollout["settings"]
+    settings = rollout.settings.as_dict()
     if name in ("advantages", "returns"):
         estimator = settings.get("estimator")
         return estimator if estimator and not _built_in(ESTIMATORS.get(estimator)) else None
@@ -88,11 +88,11 @@ def code_of(name: str, rollout: Rollout) -> tuple[CodeRef, ...]:
     fast, twin = COLUMNS[name].source.replace(":", "."), _TWINS.get(name)
     if _own_code(name, rollout) is not None:
         return ()
-    estimator = rollout["settings"].get("estimator")
+    estimator = rollout.settings.estimator
     if name in ("advantages", "returns") and estimator:
         return resolve(f"mingce.algorithms.advantage.{estimator}"), resolve(f"mingce.specs.estimators.{estimator}")
     if name == "policy_loss":
-        loss = rollout["settings"].get("policy_loss") or "ppo"
+        loss = rollout.settings.policy_loss or "ppo"
         return resolve(f"mingce.algorithms.losses.{loss}"), resolve(f"mingce.specs.losses.{loss}")
     names = (fast, twin) if twin else (fast,)
     return tuple(resolve(one) for one in names)

@@ -54,18 +54,18 @@ def rendered(walk: Walk, width: int) -> Iterator[Text | Rule]:
 def heading(walk: Walk) -> str:
     """`请问1+1=2？ → 是的，等于2！`, and where it comes from."""
     rollout = walk.rollout
-    said = rollout["response"] if rollout["texts"] or rollout["step"] is not None else ""
-    text = " → ".join(part for part in (rollout["prompt"], said) if part) or label("title", walk.lang)
+    said = rollout.response if rollout.has_texts or rollout.step is not None else ""
+    text = " → ".join(part for part in (rollout.prompt, said) if part) or label("title", walk.lang)
     if len(text) > 400:
         text = text[:200] + " … " + text[-200:]
-    if rollout["step"] is not None:
-        text = label("step", walk.lang, step=rollout["step"], row=rollout["row"]) + "   " + text
+    if rollout.step is not None:
+        text = label("step", walk.lang, step=rollout.step, row=rollout.row) + "   " + text
     return text
 
 
 def settings_line(walk: Walk) -> str:
     """`gae   γ=1   λ=0.95 …`: what the numbers are made with, as far as it is known."""
-    settings, columns = walk.rollout["settings"], walk.rollout["columns"]
+    settings, columns = walk.rollout.settings.as_dict(), walk.rollout.columns
     estimator = ESTIMATORS.get(settings.get("estimator") or "")
     loss = POLICY_LOSSES.get(settings.get("policy_loss") or "")
     aside = {"n", "k", "lam"} - set(estimator.settings if estimator else ())
@@ -74,8 +74,8 @@ def settings_line(walk: Walk) -> str:
         (symbol, settings.get(name)) for name, symbol, column in _SETTINGS if column in columns and name not in aside
     ]
     texts = [f"{symbol}={_plain(x)}" if symbol else str(x) for symbol, x in known if x is not None]
-    if walk.rollout.get("bootstrap"):
-        texts.append(label("after", walk.lang, after=shown(walk.rollout["bootstrap"])))
+    if walk.rollout.bootstrap:
+        texts.append(label("after", walk.lang, after=shown(walk.rollout.bootstrap)))
     return "   ".join(texts)
 
 
@@ -142,7 +142,7 @@ def table(walk: Walk, stage: Stage, width: int) -> Iterator[Text]:
     names = [f"{COLUMNS[name].symbol} {side[COLUMNS[name].alignment]}" for name in stage.columns]
     left = max(map(cell_len, [*names, "token"]))
     wrong = {line.t for line in stage.lines if not line.agrees}
-    credit = walk.rollout["columns"].get("advantages") or [None] * len(walk.rollout["tokens"])
+    credit = walk.rollout.columns.get("advantages") or [None] * len(walk.rollout.tokens)
     largest = max((abs(x) for x in credit if x is not None), default=0.0)
     cells = {t: [shown(column[t]) for column in stage.columns.values()] for t in walk.slots}
     widths = {t: max(map(cell_len, [str(t), walk.tokens[t], *cells[t]])) for t in walk.slots}

@@ -18,7 +18,7 @@ from mingce.base.lang import LANGS
 from mingce.base.numbers import number as shown
 from mingce.explain.account import substituted, token_values
 from mingce.explain.account_texts import LEVELS, Pair
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 
 Values = dict[str, Any]
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
@@ -146,12 +146,12 @@ def topic(numbers: Callable[[Rollout, int], Values]) -> Topic:
 def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
     """Everything a text of the topic may name: settings, columns as lists, token t's account, the topic's own."""
     account, _ = token_values(rollout, t)
-    columns = {name: listed(column) for name, column in rollout["columns"].items()}
-    chosen = reference.chosen(rollout["columns"]["response_mask"])
-    texts = [token["text"] for token in rollout["tokens"]]
+    columns = {name: listed(column) for name, column in rollout.columns.items()}
+    chosen = reference.chosen(rollout.columns["response_mask"])
+    texts = [token.text for token in rollout.tokens]
     common = {
-        "prompt": rollout["prompt"],
-        "response": rollout["response"],
+        "prompt": rollout.prompt,
+        "response": rollout.response,
         "tokens": " · ".join(texts[s] for s in chosen),
         "count_chosen": len(chosen),
         "last_token": texts[chosen[-1]],

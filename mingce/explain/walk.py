@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from mingce.explain.account import RESULTS, SMALL, Values, applies, case_of, substituted, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section, own_section
 from mingce.explain.code_refs import CodeRef
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.stages import STAGES, code_of, missing, unknown
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES, label
 from mingce.watch.tokens import END, visible
@@ -88,7 +88,7 @@ def walk(
     """The walk over `slots` (all if left out), or, with `token`, through one token's account in depth."""
     assert level in LEVELS, level
     rollout = _legible(rollout)
-    kept = set(range(len(rollout["tokens"])) if slots is None else slots) | ({token} if token is not None else set())
+    kept = set(range(len(rollout.tokens)) if slots is None else slots) | ({token} if token is not None else set())
     accounts = {t: token_values(rollout, t) for t in sorted(kept)}
     stages = tuple(_stage(name, rollout, accounts, level, lang, token) for name in STAGES)
     opening = "" if token is None else _opening(rollout, token, accounts[token][0], level, lang)
@@ -98,11 +98,11 @@ def walk(
 
 def telling_slots(rollout: Rollout) -> tuple[int, ...]:
     """All slots of a response that fits a terminal; of a long one both ends and where most credit is."""
-    count = len(rollout["tokens"])
+    count = len(rollout.tokens)
     if count <= MOST:
         return tuple(range(count))
     kept = {*range(EACH), *range(count - EACH, count)}
-    credit = rollout["columns"].get("advantages") or [None] * count
+    credit = rollout.columns.get("advantages") or [None] * count
     rest = sorted((t for t in range(count) if t not in kept and credit[t] is not None), key=lambda t: -abs(credit[t]))
     return tuple(sorted({*kept, *rest[:EACH]}))
 
@@ -114,7 +114,7 @@ Accounts = Mapping[int, tuple[Values, Mapping[str, float | None]]]
 
 def _stage(name: str, rollout: Rollout, accounts: Accounts, level: str, lang: str, token: int | None) -> Stage:
     section_id, inputs = STAGES[name]
-    if name == "policy_loss" and "whitened_advantages" not in rollout["columns"]:
+    if name == "policy_loss" and "whitened_advantages" not in rollout.columns:
         inputs = ("ratio", "advantages")
     lines, sections = [], {}
     for t, (values, recorded) in accounts.items():
@@ -122,10 +122,10 @@ def _stage(name: str, rollout: Rollout, accounts: Accounts, level: str, lang: st
         if section is not None:
             sections[t] = section
             lines.append(_line(name, section, rollout, t, values, recorded, lang))
-    columns = {one: _chosen(rollout, one) for one in (*inputs, name) if one in rollout["columns"]}
+    columns = {one: _chosen(rollout, one) for one in (*inputs, name) if one in rollout.columns}
     if name not in columns and lines:  # not kept in the ledger, but it follows from what is
         found = {line.t: line.computed for line in lines}
-        columns[name] = [found.get(t) for t in range(len(rollout["tokens"]))]
+        columns[name] = [found.get(t) for t in range(len(rollout.tokens))]
     chosen = [t for t, (values, _) in accounts.items() if values["chosen"]]
     skipped = None if name in columns else missing(name, rollout, lang)
     remark = unknown(name, rollout, lang) if skipped is None and chosen and not lines else None
@@ -146,7 +146,7 @@ def _stage(name: str, rollout: Rollout, accounts: Accounts, level: str, lang: st
 def _chosen(rollout: Rollout, name: str) -> list[float | None]:
     """A column without whatever stands on tokens that the policy did not choose."""
     return [
-        x if m else None for x, m in zip(rollout["columns"][name], rollout["columns"]["response_mask"], strict=True)
+        x if m else None for x, m in zip(rollout.columns[name], rollout.columns["response_mask"], strict=True)
     ]
 
 
@@ -161,7 +161,7 @@ def _any_section(section_id: str, rollout: Rollout) -> Section:
     """A section to head a stage that has no numbers: that of the estimator or loss where it is known."""
     own = {"scores": SCORES, "values": VALUES}.get(section_id)
     candidates = [s for s in SECTIONS if s.id == section_id] if own is None else [own]
-    settings = rollout["settings"]
+    settings = rollout.settings.as_dict()
     fitting = [
         s
         for s in candidates
@@ -231,7 +231,7 @@ def _case(rule: str | None, rollout: Rollout, t: int, values: Values) -> str | N
     if rule == "rises":
         after = values.get("next_value")
         if values["next_token"] is None:
-            return "bootstrapped" if rollout.get("bootstrap") else "ended"
+            return "bootstrapped" if rollout.bootstrap else "ended"
         return None if after is None else _direction(after - values["value"])
     if rule == "target":
         return _direction(values["return"] - values["value"])
@@ -252,7 +252,5 @@ def _legible(rollout: Rollout) -> Rollout:
     def harmless(text: str) -> str:
         return visible(text).replace("`", "ˋ")  # ours stand around formulas
 
-    tokens = [token | {"text": harmless(token["text"])} for token in rollout["tokens"]]
-    return {
-        **rollout, "tokens": tokens, "prompt": harmless(rollout["prompt"]), "response": harmless(rollout["response"]),
-    }  # fmt: skip
+    tokens = [replace(token, text=harmless(token.text)) for token in rollout.tokens]
+    return replace(rollout, tokens=tokens, prompt=harmless(rollout.prompt), response=harmless(rollout.response))

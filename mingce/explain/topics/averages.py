@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from mingce.algorithms import reference
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
 
@@ -14,7 +14,7 @@ _MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-t
 
 @topic
 def entropy(rollout: Rollout, t: int) -> Values:
-    old = rollout["columns"]["old_log_probs"]
+    old = rollout.columns["old_log_probs"]
     surprisal = each(rollout, lambda s: -old[s])
     prob = min(math.exp(old[t]), 1.0)
     rest = math.log1p(-prob) if prob < 1 else -math.inf
@@ -30,7 +30,7 @@ def entropy(rollout: Rollout, t: int) -> Values:
 def _two_rows(rollout: Rollout) -> tuple[list[list[float]], list[list[int]]]:
     """A batch of two: the rollout's token losses, and the same cut after its first chosen token."""
     old, new = log_probs(rollout)
-    raw, slots = rollout["columns"]["advantages"], chosen_slots(rollout)
+    raw, slots = rollout.columns["advantages"], chosen_slots(rollout)
     whole = [reference.cpi_term(old[s], new[s], raw[s]) if s in slots else 0.0 for s in range(len(raw))]
     masks = [[int(s in slots) for s in range(len(raw))], [int(s == slots[0]) for s in range(len(raw))]]
     return [whole, whole], masks
@@ -44,7 +44,7 @@ def loss_aggregation(rollout: Rollout, t: int) -> Values:
         "loss_list": listed([losses[0][s] if s in slots else None for s in range(len(losses[0]))]),
         "loss_sum": math.fsum(losses[0][s] for s in slots),
         "loss_mean": reference.agg_loss(losses[:1], masks[:1]),
-        "first_token": rollout["tokens"][slots[0]]["text"],
+        "first_token": rollout.tokens[slots[0]].text,
         "first_loss": losses[0][slots[0]],
         "both_count": len(slots) + 1,
         "token_mean": reference.agg_loss(losses, masks, "token-mean"),

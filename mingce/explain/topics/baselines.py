@@ -6,7 +6,7 @@ import math
 from typing import Any, NamedTuple
 
 from mingce.algorithms import reference
-from mingce.explain.example import EPSILON, Rollout
+from mingce.record.rollout import Rollout, Whitening
 from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.steps import credit_numbers, walk
@@ -25,18 +25,18 @@ class _Whitening(NamedTuple):
 
 
 def _whitening(rollout: Rollout) -> _Whitening:
-    columns = rollout["columns"]
+    columns = rollout.columns
     slots = reference.chosen(columns.get("loss_mask") or ()) or reference.chosen(columns["response_mask"])
     raw = [plain(float(columns["advantages"][t])) for t in slots]
-    batch = rollout.get("whitening")
+    batch = rollout.whitening
     if batch is None:
         row = [[1] * len(raw)]
         mean, variance = reference.masked_mean([raw], row), reference.masked_var([raw], row)
-        batch = {"mean": mean, "variance": variance, "count": len(raw), "epsilon": EPSILON}
-    mean, variance = batch["mean"], batch["variance"]
-    spread = math.sqrt(variance + batch["epsilon"])
+        batch = Whitening(mean, math.sqrt(variance), variance, len(raw))
+    mean, variance = batch.mean, batch.variance
+    spread = math.sqrt(variance + batch.epsilon)
     white = [plain((x - mean) / spread) if variance > 0 else 0.0 for x in raw]
-    return _Whitening(slots, raw, white, plain(mean), variance, spread, int(batch["count"]))
+    return _Whitening(slots, raw, white, plain(mean), variance, spread, batch.count)
 
 
 @topic
@@ -65,7 +65,7 @@ def whitening(rollout: Rollout, t: int) -> Values:
 def returns_raw(rollout: Rollout, t: int) -> Values:
     """The critic's targets from raw and, wrongly, from whitened advantages."""
     found = _whitening(rollout)
-    values = [float(rollout["columns"]["values"][slot]) for slot in found.slots]
+    values = [float(rollout.columns["values"][slot]) for slot in found.slots]
     right = [plain(a + v) for a, v in zip(found.raw, values, strict=True)]
     wrong = [plain(a + v) for a, v in zip(found.white, values, strict=True)]
     k = found.slots.index(t) if t in found.slots else 0
@@ -98,14 +98,14 @@ class _Group(NamedTuple):
 
 def _group(rollout: Rollout) -> _Group:
     """The recorded group where it is whole; else the answer at hand, one that earned the same, and two that got 0."""
-    siblings = rollout.get("siblings") or []
-    rows = [sibling["row"] for sibling in siblings]
-    whole = not rollout.get("siblings_left_out") and all(sibling.get("rewards") is not None for sibling in siblings)
-    if whole and len(siblings) > 1 and rollout["row"] in rows:
-        masks = [[int(bool(m)) for m in sibling["response_mask"]] for sibling in siblings]
-        rewards = [[0.0 if x is None else float(x) for x in sibling["rewards"]] for sibling in siblings]
-        return _Group(rewards, masks, rows.index(rollout["row"]), 0)
-    columns = rollout["columns"]
+    siblings = rollout.siblings
+    rows = [sibling.row for sibling in siblings]
+    whole = not rollout.siblings_left_out and all("rewards" in sibling.columns for sibling in siblings)
+    if whole and len(siblings) > 1 and rollout.row in rows:
+        masks = [[int(bool(m)) for m in sibling.columns["response_mask"]] for sibling in siblings]
+        rewards = [[0.0 if x is None else float(x) for x in sibling.columns["rewards"]] for sibling in siblings]
+        return _Group(rewards, masks, rows.index(rollout.row), 0)
+    columns = rollout.columns
     own = [0.0 if x is None else float(x) for x in columns["rewards"]]
     mask = [int(bool(m)) for m in columns["response_mask"]]
     total = math.fsum(own[t] for t in reference.chosen(mask))
@@ -115,7 +115,7 @@ def _group(rollout: Rollout) -> _Group:
 @topic
 def group_baseline(rollout: Rollout, t: int) -> Values:
     found = _group(rollout)
-    slots = reference.chosen(rollout["columns"]["response_mask"])
+    slots = reference.chosen(rollout.columns["response_mask"])
     group = [0] * len(found.rewards)
     filled = [b for b, mask in enumerate(found.masks) if any(mask)]
     totals = {b: math.fsum(found.rewards[b][s] for s in reference.chosen(found.masks[b])) for b in filled}
@@ -151,14 +151,14 @@ def group_baseline(rollout: Rollout, t: int) -> Values:
 def _compared_grid(rollout: Rollout, t: int) -> Grid:
     """The group's estimators, and GAE where there is a critic, on the first token, on t and on the last."""
     numbers = group_baseline.numbers(rollout, t)
-    slots = reference.chosen(rollout["columns"]["response_mask"])
+    slots = reference.chosen(rollout.columns["response_mask"])
     places = list(dict.fromkeys((slots[0], numbers["t"], slots[-1])))
     rows: list[tuple[Any, ...]] = [
         ("grpo", numbers["group_mean"], *[numbers["by_grpo"]] * len(places)),
         ("dr_grpo", numbers["group_mean"], *[numbers["by_dr_grpo"]] * len(places)),
         ("rloo", numbers["others_mean"], *[numbers["by_rloo"]] * len(places)),
     ]
-    if "values" in rollout["columns"]:
+    if "values" in rollout.columns:
         w = walk(rollout)
         rows.append(("gae", "V(s_t)", *(w.advantages[w.place(slot)] for slot in places)))
     return Grid(("estimator", "baseline", *(f"A_{slot}" for slot in places)), tuple(rows))

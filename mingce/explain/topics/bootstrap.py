@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mingce.algorithms import reference
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import SILENT, Grid, Phrase, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.critic import target_parts, weights_in_advantage

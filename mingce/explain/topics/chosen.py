@@ -8,7 +8,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.explain.account import substituted
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Values
 
 TINY = 1e-12
@@ -17,7 +17,7 @@ MOST_ROWS, HEAD, TAIL = 16, 8, 4
 
 def each(rollout: Rollout, make: Callable[[int], float]) -> list[float | None]:
     """A column of one number a chosen token, None in the holes."""
-    mask = rollout["columns"]["response_mask"]
+    mask = rollout.columns["response_mask"]
     return [make(s) if m else None for s, m in enumerate(mask)]
 
 
@@ -29,19 +29,19 @@ def mean(column: Sequence[float | None]) -> float:
 
 def log_probs(rollout: Rollout) -> tuple[list[float], list[float]]:
     """Old and new; the same before the first update."""
-    columns = rollout["columns"]
-    return columns["old_log_probs"], columns.get("new_log_probs") or columns["old_log_probs"]
+    columns = rollout.columns
+    return list(columns["old_log_probs"]), list(columns.get("new_log_probs") or columns["old_log_probs"])
 
 
 def chosen_slots(rollout: Rollout) -> list[int]:
     """The chosen ones."""
-    return reference.chosen(rollout["columns"]["response_mask"])
+    return reference.chosen(rollout.columns["response_mask"])
 
 
 def token_of(rollout: Rollout, t: int) -> str:
     """The token's text as the account shows it: the pieces of one character all read as that character."""
-    glyph = rollout["tokens"][t]["glyph"]
-    return "".join(token["text"] for token in rollout["tokens"] if token["glyph"] == glyph).replace("\n", "↵")
+    glyph = rollout.tokens[t].glyph
+    return "".join(token.text for token in rollout.tokens if token.glyph == glyph).replace("\n", "↵")
 
 
 def plain(x: float) -> float:

@@ -9,7 +9,7 @@ from typing import Any
 from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
 from mingce.explain import simulation
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Grid, Values, listed, register, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.steps import Walk, credit_numbers, walk
@@ -166,9 +166,9 @@ def credit_backward(rollout: Rollout, t: int) -> Values:
 def _allocations(rollout: Rollout) -> tuple[Walk, int, dict[str, list[float]]]:
     """Every allocation's credit of every chosen token; attention grows with the place where none was recorded."""
     w = walk(rollout)
-    k = rollout["settings"].get("k") or 3
+    k = rollout.settings.k or 3
     mask = [[1] * len(w.slots)]
-    recorded = rollout["columns"].get("attention_weights")
+    recorded = rollout.columns.get("attention_weights")
     attention = [float(place) for place in range(1, len(w.slots) + 1)]
     if recorded is not None:
         attention = [float(recorded[t]) for t in w.slots]

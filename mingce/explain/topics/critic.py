@@ -6,7 +6,7 @@ import math
 from typing import Any
 
 from mingce.algorithms import reference
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import SILENT, Grid, Phrase, Values, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.steps import Walk, spread, step, walk
@@ -23,7 +23,7 @@ class _Shapes:
     """The value of every state of a walk of n tokens under four kinds of reward, exactly, by the twin."""
 
     def __init__(self, rollout: Rollout, w: Walk):
-        n, columns, beta = len(w.slots), rollout["columns"], rollout["settings"].get("beta") or 0.0
+        n, columns, beta = len(w.slots), rollout.columns, rollout.settings.beta or 0.0
         drift = [abs(columns["kl"][s] or 0.0) for s in w.slots] if "kl" in columns else [0.0]
         self.own_cost = beta * math.fsum(drift) / len(drift) >= _LEAST_COST
         self.cost = beta * math.fsum(drift) / len(drift) if self.own_cost else _COST
@@ -221,20 +221,20 @@ def _input_grid(rollout: Rollout, t: int) -> Grid:
 
 
 def _reach(rollout: Rollout) -> float:
-    found = rollout["settings"].get("value_clip")
+    found = rollout.settings.value_clip
     return _CLIP if found is None else float(found)
 
 
 @topic
 def value_clipping(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
-    reach, off = _reach(rollout), rollout["settings"].get("value_clip") is None
+    reach, off = _reach(rollout), rollout.settings.value_clip is None
     k = w.place(t)
     advantages = w.credit().advantages[0]
     ahead = 1.0 if advantages[k] >= 0 else -1.0
     beyond, target = v["value"] + ahead * 2 * reach, v["return"]
     slot = int(v["t"])
-    recorded = rollout["columns"].get("new_values")
+    recorded = rollout.columns.get("new_values")
     new = v["value"] if recorded is None or recorded[slot] is None else float(recorded[slot])
     term, at_target = (
         reference.value_term(new, target, v["value"], reach),

@@ -13,7 +13,7 @@ from mingce.explain.topics.chosen import chosen_slots, each, mean
 @topic
 def reference_not_in_loss(rollout: Rollout, t: int) -> Values:
     """The same rollout with β = 0: what the reference changed in the advantages."""
-    with_kl, free = changed(rollout)["columns"], changed(rollout, beta=0.0)["columns"]
+    with_kl, free = changed(rollout).columns, changed(rollout, beta=0.0).columns
     return {
         "advantage_with_kl": with_kl["advantages"][t],
         "advantage_free": free["advantages"][t],
@@ -24,7 +24,7 @@ def reference_not_in_loss(rollout: Rollout, t: int) -> Values:
 
 
 def _estimate(rollout: Rollout, name: str) -> list[float | None]:
-    old, ref = rollout["columns"]["old_log_probs"], rollout["columns"]["ref_log_probs"]
+    old, ref = rollout.columns["old_log_probs"], rollout.columns["ref_log_probs"]
     return each(rollout, lambda s: reference.kl_penalty(old[s], ref[s], name))
 
 
@@ -52,7 +52,7 @@ def _estimator_grid(rollout: Rollout, t: int) -> Grid:
 
 @topic
 def kl_where(rollout: Rollout, t: int) -> Values:
-    columns, beta = rollout["columns"], rollout["settings"]["beta"]
+    columns, beta = rollout.columns, rollout.settings.beta
     slots = chosen_slots(rollout)
     scores, kl = math.fsum(columns["scores"][s] for s in slots), math.fsum(columns["kl"][s] for s in slots)
     gentle = mean(_estimate(rollout, "k3"))

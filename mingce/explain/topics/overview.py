@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Values, listed, register, topic
 
 register("five_quantities")
@@ -10,4 +10,4 @@ register("five_quantities")
 
 @topic
 def modules(rollout: Rollout, t: int) -> Values:
-    return {"kl_list": listed(rollout["columns"]["kl"])}
+    return {"kl_list": listed(rollout.columns["kl"])}

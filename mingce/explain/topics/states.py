@@ -6,7 +6,7 @@ from typing import Any
 
 from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import SILENT, Grid, Phrase, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
 from mingce.explain.topics.steps import Walk, spread, step, walk
@@ -43,7 +43,7 @@ def _index_grid(rollout: Rollout, t: int) -> Grid:
 
 
 def _at(rollout: Rollout, name: str, slot: int) -> float | None:
-    column = rollout["columns"].get(name)
+    column = rollout.columns.get(name)
     return None if column is None else column[slot]
 
 
@@ -70,14 +70,14 @@ def returns_values_index(rollout: Rollout, t: int) -> Values:
 @topic
 def reward_of_transition(rollout: Rollout, t: int) -> Values:
     v = step(rollout, t)
-    score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout["settings"].get("beta")
+    score, kl, beta = _at(rollout, "scores", v["t"]), _at(rollout, "kl", v["t"]), rollout.settings.beta
     v |= {"score": score, "kl": kl, "beta": beta}
     if score is not None and kl is not None and beta is not None:
         v["cost"] = plain(beta * kl)
         parts, made_of = equation("{score} − {beta}·{kl} = {reward}", v), "made_of.score_and_kl"
     else:
         parts, made_of = shown(v["reward"]), "made_of.score" if score is not None else "made_of.itself"
-    foreign = [s for s in range(int(v["t"]) + 1, int(v["next_t"])) if s < len(rollout["tokens"])]
+    foreign = [s for s in range(int(v["t"]) + 1, int(v["next_t"])) if s < len(rollout.tokens)]
     v |= {"parts": parts, "made_of": Phrase(made_of), "count_foreign": len(foreign)}
     v["foreign"] = Phrase("foreign") if foreign else SILENT
     v["target"] = equation("{reward} + {gamma}·{next_value}", v)
@@ -124,15 +124,15 @@ def _move_grid(rollout: Rollout, t: int) -> Grid:
 
 def _cut(rollout: Rollout, w: Walk) -> tuple[float, Phrase, Phrase]:
     """The value after the cut, where it comes from, and whether this response was cut."""
-    info = rollout.get("info") or {}
-    stored = info.get("bootstrap_value")
+    info = rollout.info
+    stored = info.bootstrap_value
     if w.after:
         after, source = w.after, "used"
     elif stored:
         after, source = float(stored), "stored"
     else:
         after, source = w.values[-1], "last"
-    by_limit, ended = info.get("truncated"), info.get("finish_reason")
+    by_limit, ended = info.truncated, info.finish_reason
     cut = "limit" if by_limit else "bootstrapped" if w.after else "ended" if ended else "unknown"
     return after, Phrase(f"cut_from.{source}"), Phrase(f"cut.{cut}")
 
@@ -144,7 +144,7 @@ def truncation(rollout: Rollout, t: int) -> Values:
     zero, continued = w.credit(after=0.0), w.credit(after=after)
     k = w.place(t)
     v |= {
-        "cut_value": after, "cut_from": source, "cut": cut, "rule": rollout["settings"].get("truncation") or "zero",
+        "cut_value": after, "cut_from": source, "cut": cut, "rule": rollout.settings.truncation or "zero",
         "zero_delta": plain(zero.deltas[0][-1]), "cut_delta": plain(continued.deltas[0][-1]),
         "zero_advantages": spread(rollout, w, zero.advantages[0]),
         "cut_advantages": spread(rollout, w, continued.advantages[0]),
@@ -177,7 +177,7 @@ def _truncation_grid(rollout: Rollout, t: int) -> Grid:
 @topic
 def masks_eos(rollout: Rollout, t: int) -> Values:
     w, v = walk(rollout), step(rollout, t)
-    mask = rollout["columns"]["response_mask"]
+    mask = rollout.columns["response_mask"]
     by_slot = {slot: k for k, slot in enumerate(w.slots)}
     response = range(w.slots[-1] + 1)
     rewards = [w.rewards[by_slot[s]] if s in by_slot else 0.0 for s in response]

@@ -88,7 +88,7 @@ class Walk:
 
 def walk(rollout: Rollout) -> Walk:
     """The rollout's chosen tokens with its settings; where γ or λ is not known, the worked example's."""
-    columns, settings = rollout["columns"], rollout["settings"]
+    columns, settings = rollout.columns, rollout.settings.as_dict()
     slots = reference.chosen(columns["response_mask"])
     gamma, lam = settings.get("gamma"), lambda_of(settings)
     return Walk(
@@ -97,14 +97,14 @@ def walk(rollout: Rollout) -> Walk:
         [float(columns["values"][s] or 0.0) for s in slots],
         GAMMA if gamma is None else float(gamma),
         LAM if lam is None else float(lam),
-        float(rollout.get("bootstrap") or 0.0),
+        rollout.bootstrap,
     )
 
 
 def spread(rollout: Rollout, walk: Walk, numbers: Sequence[float]) -> str:
     """One number a chosen token as a list over all slots, — where the policy did not choose."""
     by_slot = dict(zip(walk.slots, numbers, strict=True))
-    length = len(rollout["columns"]["response_mask"])
+    length = len(rollout.columns["response_mask"])
     return listed([plain(by_slot[s]) if s in by_slot else None for s in range(length)])
 
 
@@ -116,7 +116,7 @@ def step(rollout: Rollout, t: int) -> Values:
     slot, last = w.slots[k], w.slots[-1]
     inside = k + 1 < len(w.slots)
     following = w.slots[k + 1] if inside else slot + 1
-    before = rollout.get("prompt", "") + "".join(token["text"] for token in rollout["tokens"][:slot])
+    before = rollout.prompt + "".join(token.text for token in rollout.tokens[:slot])
     values: Values = {
         "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
         "upcoming": token_of(rollout, following) if inside else None,

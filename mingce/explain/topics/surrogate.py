@@ -5,20 +5,20 @@ from __future__ import annotations
 import math
 
 from mingce.algorithms import reference
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
 
 
 def _clip(rollout: Rollout) -> tuple[float, float]:
-    low, high = rollout["settings"].get("clip_low"), rollout["settings"].get("clip_high")
+    low, high = rollout.settings.clip_low, rollout.settings.clip_high
     return 0.2 if low is None else low, 0.2 if high is None else high
 
 
 @topic
 def cpi_objective(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
-    raw = rollout["columns"]["advantages"]
+    raw = rollout.columns["advantages"]
     terms = each(rollout, lambda s: -reference.cpi_term(old[s], new[s], raw[s]))
     ratios = each(rollout, lambda s: reference.policy_term(old[s], new[s], 0.0).ratio)
     return {
@@ -38,7 +38,7 @@ def cpi_objective(rollout: Rollout, t: int) -> Values:
 def ppo_clip(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
     low, high = _clip(rollout)
-    raw = rollout["columns"]["advantages"]
+    raw = rollout.columns["advantages"]
     terms = {s: reference.policy_term(old[s], new[s], raw[s], low, high, None) for s in chosen_slots(rollout)}
     return {
         "low_bound": 1 - low,
@@ -54,7 +54,7 @@ def ppo_clip(rollout: Rollout, t: int) -> Values:
 def _clip_grid(rollout: Rollout, t: int) -> Grid:
     """min(ρA, clip(ρ)A) for a good and a bad token of the size of token t's advantage, over ρ."""
     low, high = _clip(rollout)
-    size = abs(rollout["columns"]["advantages"][t])
+    size = abs(rollout.columns["advantages"][t])
     rows = []
     for ratio in ((1 - low) / 2, 1 - low, 1.0, 1 + high, 2 * (1 + high)):
         if ratio > 0:
