@@ -621,6 +621,12 @@ def test_a_list_of_sums_is_held_against_the_list_after_it() -> None:
     assert offers(found, [-0.01, 0.005, 0.98])
 
 
+def test_rewards_are_left_alone_where_no_beta_is_stated() -> None:
+    text = "scores = [0, 0, 1]\nkl = [0.1, 0.2, 0.3]\nrewards = [-0.03, 0.9, 0.97]"
+    assert check(text).of("wrong") == []
+    assert [v.kind for v in check(f"β = 0.1\n{text}").of("wrong")] == ["rewards"]
+
+
 def test_a_prompt_with_wrong_arithmetic_is_no_claim() -> None:
     assert check("提示词：请问17+25=43？ 1+1=3").verdicts == ()
 
@@ -651,6 +657,8 @@ HOSTILE = {
     "equals": "A_1 = " * 30_000,
     "minus": "A_1 = " + "-" * 100_000 + "1",
     "digits": "1" * 200_000,
+    "long sum": "A_1 = " + "+".join(["0.5"] * 1900) + " = 950.0",
+    "long product": "A_1 = " + "*".join(["0.5"] * 1900) + " = 0.0",
     "stars": "**" * 100_000,
     "bars": "| 1 | 2 |\n|---|---|\n" * 5_000,
     "words": "V(s_t) 是在生成第 t 个 token" * 8_000,

@@ -13,7 +13,6 @@ from mingce.specs import ESTIMATORS
 PACKAGE = Path(mingce.__file__).parent
 PROSE = (
     "explain/topics",
-    "explain/thesaurus.py",
     "explain/claims/names.py",
 )
 """Texts about the estimators, and the words by which a question names them."""

@@ -35,7 +35,9 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 LISTS = (
     "shows", "asked", "phrases", "grid", "labels", "settings", "checks", "classes", "metrics", "measured", "reductions",
 )  # fmt: skip
-PLAIN = ["account", "audit", "columns", "metrics", "misconceptions", "settings", "tutor", "walk"]
+PLAIN = [
+    "account", "audit", "columns", "metrics", "misconceptions", "requests", "settings", "thesaurus", "tutor", "walk",
+]  # fmt: skip
 TOPIC_KEYS = ["", "shows", "asked", *LEVELS, "phrases", "grid"]
 
 

@@ -16,9 +16,9 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.base.errors import MingceError, RunError, SettingError, UnknownNameError
-from mingce.base.lang import say
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console
+from mingce.base.texts import sentence
 from mingce.commands import user_input
 from mingce.explain import dialogue, example
 from mingce.explain.account_texts import LEVELS
@@ -26,7 +26,7 @@ from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 from mingce.watch.text import MUTED
 
 DIRECTORY = Path("codex_dialogue")
@@ -136,8 +136,7 @@ class Talk:
         self.dialogue, self.file = dialogue.read(path), path
         for round_ in self.dialogue.rounds:
             self.conversation.ask(round_.question)
-        count = len(self.dialogue.rounds)
-        self._note(f"接着 {path}：已有 {count} 轮", f"going on with {path}: {count} rounds so far")
+        self._say("tutor.resumed", path=path, count=len(self.dialogue.rounds))
 
     def keep(self) -> None:
         """From now on the dialogue is written after every round."""
@@ -145,10 +144,7 @@ class Talk:
             self.file = dialogue.new_path(self.directory, self.dialogue.time)
 
     def greet(self) -> None:
-        self._note(
-            "问 PPO 逐 token 的账；/topics 列出话题，/help 说明用法，/quit 或 Ctrl-D 结束",
-            "ask about PPO's account of every token; /topics lists topics, /help says how, /quit or Ctrl-D ends",
-        )
+        self._say("tutor.greeting")
 
     def hear(self, line: str) -> bool:
         """Answers a line or obeys a command; False ends the dialogue."""
@@ -168,7 +164,7 @@ class Talk:
 
     def leave(self) -> None:
         if self.file is not None and self.dialogue.rounds:
-            self._note(f"对话在 {self.file}", f"the dialogue is in {self.file}")
+            self._say("tutor.kept_in", path=self.file)
 
     def _answer(self, line: str) -> None:
         answer = self.conversation.ask(line)
@@ -180,7 +176,7 @@ class Talk:
         if self.file is not None:
             dialogue.write(self.dialogue, self.file)
             if to_be_saved:
-                self._note(f"已写入 {self.file}", f"{self.file} is written")
+                self._say("tutor.written", path=self.file)
 
     def _show(self, answer: Answer) -> None:
         if not self.console.is_terminal:
@@ -196,13 +192,11 @@ class Talk:
             path = self.file or dialogue.new_path(self.directory, self.dialogue.time)
             self.file = path
         dialogue.write(self.dialogue, path)
-        self._note(f"已写入 {path}", f"{path} is written")
+        self._say("tutor.written", path=path)
 
     def _plot(self, place: str) -> None:
         if not place:
-            raise SettingError(
-                say(self.lang, "/plot 后面要一个文件名，例如 /plot 图.png", "/plot needs a file, as in /plot a.png")
-            )
+            raise SettingError(sentence("tutor.plot_needs_file", self.lang))
         path = expanded(place)
         if path.suffix.lower() not in PICTURES:
             raise SettingError(f"/plot {place} must end in {', '.join(PICTURES)}.")
@@ -211,10 +205,13 @@ class Talk:
 
         draw = draw_lambda if self.conversation.topic == "gae_variance" else draw_account
         for remark in draw(self.conversation.rollout, path, self.lang):
-            self._note(remark, remark)
-        self._note(f"已写入 {path}", f"{path} is written")
+            self._note(remark)
+        self._say("tutor.written", path=path)
 
-    def _note(self, zh: str, en: str) -> None:
+    def _say(self, key: str, **values: object) -> None:
+        self._note(sentence(key, self.lang, **values))
+
+    def _note(self, text: str) -> None:
         """Beside the dialogue, on stderr when the answers are piped on."""
         console = self.console if self.console.is_terminal else make_console(stderr=True)
-        console.print(Text(say(self.lang, zh, en), style=MUTED), soft_wrap=True)
+        console.print(Text(text, style=MUTED), soft_wrap=True)

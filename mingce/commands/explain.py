@@ -16,15 +16,15 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.base.errors import RunError, SettingError, UnknownNameError
-from mingce.base.lang import say
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console, write
+from mingce.base.texts import sentence
 from mingce.commands.user_input import numbers as numbers_of
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
-from mingce.explain.example import Rollout
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
+from mingce.record.rollout import Rollout
 
 FORMATS = ("terminal", "markdown", "json")
 PICTURES = (".png", ".svg", ".pdf")
@@ -142,7 +142,7 @@ def _pair(
     keys = {"gamma": "credit.gamma", "lam": "credit.lam", "n": "credit.n", "k": "credit.k", "beta": "kl.reward_coef"}
     overrides = [f"{keys.get(name, name)}={value}" for name, value in settings.items()]
     about, notes = scored(prompt, response, where=run or "tiny", step=step, overrides=overrides, score=score, lang=lang)
-    return about, [*notes, _first_update(lang), _one_row(lang)]
+    return about, [*notes, sentence("tutor.first_update", lang), sentence("tutor.one_row", lang)]
 
 
 def _recorded(
@@ -162,9 +162,7 @@ def _recorded(
     if not other:
         return about, []
     what = ", ".join(f"{name} = {value}" for name, value in other.items())
-    zh = f"假设 {what}：数都重新算过，不是账本里的；白化只用这一条回答"
-    en = f"as if {what}: computed anew, not the ledger's numbers; the whitening is over this rollout alone"
-    return example.changed(about, **other), [say(lang, zh, en)]
+    return example.changed(about, **other), [sentence("tutor.as_if", lang, what=what)]
 
 
 def _typed(
@@ -174,22 +172,10 @@ def _typed(
     about = example.typed(columns, tokens=tokens.split() if tokens else None, after=after, **settings)
     notes = []
     if "ratio" in about.columns and "new_log_probs" not in columns:
-        notes.append(_first_update(lang))
+        notes.append(sentence("tutor.first_update", lang))
     if "whitened_advantages" in about.columns:
-        notes.append(_one_row(lang))
+        notes.append(sentence("tutor.one_row", lang))
     return about, notes
-
-
-def _first_update(lang: str) -> str:
-    zh, en = (
-        "没有新的对数概率与价值：账是第一次更新时的，ρ = 1",
-        "no new log-probs and values: this is the first update, ρ = 1",
-    )
-    return say(lang, zh, en)
-
-
-def _one_row(lang: str) -> str:
-    return say(lang, "白化把这一条回答当作整批", "the whitening takes this one response for the whole batch")
 
 
 # ── what comes of it ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -237,9 +223,9 @@ def _draw(about: Rollout, plot: Path | None, plot_lambda: Path | None, lang: str
 
 
 def _wrote(path: Path, lang: str) -> None:
-    _tell(say(lang, f"已写入 {path}", f"{path} is written"))
+    _tell(sentence("tutor.written", lang, path=path))
 
 
-def _tell(sentence: str, style: str = "") -> None:
+def _tell(text: str, style: str = "") -> None:
     """On stderr, so that JSON and Markdown can be piped on."""
-    make_console(stderr=True).print(Text(sentence, style=style), soft_wrap=True)
+    make_console(stderr=True).print(Text(text, style=style), soft_wrap=True)

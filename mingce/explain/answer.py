@@ -10,15 +10,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
 from mingce.algorithms import reference
-from mingce.base.lang import say
 from mingce.base.numbers import number as shown
+from mingce.base.texts import sentence
 from mingce.columns import COLUMNS
 from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
-from mingce.explain.example import Rollout
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
+from mingce.record.rollout import Rollout
 from mingce.watch.tokens import END, visible
 
 HEAD, TAIL = 10, 6
@@ -72,8 +72,8 @@ def topic_answer(
         note = example_line(about, t, lang, level)
         if lacking:
             names = ("、" if lang == "zh" else ", ").join(lacking)
-            zh = f"手头的例子没有 {names}，这里用内置的例子。"
-            note = say(lang, zh, f"Your example has no {names}; this is the built-in one. ") + note
+            gap = "" if lang == "zh" else " "
+            note = sentence("tutor.other_example", lang, names=names) + gap + note
     formal = level != "child"  # a child gets words only
     tables = []
     if formal:
@@ -126,12 +126,11 @@ def example_line(rollout: Rollout, t: int, lang: str, level: str = "engineer") -
     prompt, response, token = _short(rollout.prompt), _short(rollout.response), rollout.tokens[t].text
     pair = f"{prompt} → {response}" if prompt else response
     if rollout.step is not None:
-        row = rollout.row
-        pair = say(lang, f"第 {rollout.step} 步第 {row} 条，{pair}", f"step {rollout.step}, row {row}, {pair}")
+        pair = sentence("tutor.step_and_row", lang, step=rollout.step, row=rollout.row, pair=pair)
     if level == "child":
-        return say(lang, f"例子：{pair}", f"Example: {pair}")
-    zh = f"例子：{pair}（{'，'.join(settings)}；“{token}”，t = {t}）"
-    return say(lang, zh, f"Example: {pair} ({', '.join(settings)}; “{token}”, t = {t})")
+        return sentence("tutor.example_of", lang, pair=pair)
+    joined = ("，" if lang == "zh" else ", ").join(settings)
+    return sentence("tutor.example_line", lang, pair=pair, settings=joined, token=token, t=t)
 
 
 def column_tables(rollout: Rollout, names: Sequence[str]) -> list[Table]:

@@ -11,7 +11,7 @@ from rich.console import RenderableType
 from rich.table import Table as RichTable
 from rich.text import Text
 
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Table
 from mingce.explain.wrapping import padded, wrapped
 from mingce.watch.text import MUTED
@@ -68,9 +68,7 @@ def rendered(answer: Answer, width: int) -> Iterator[RenderableType]:
 
 
 def _offer(answer: Answer) -> str:
-    if answer.topic is None:
-        return say(answer.lang, "可以打开（输入编号）：", "These can be opened (type a number):")
-    return say(answer.lang, "相关的话题（输入编号）：", "Related topics (type a number):")
+    return sentence("tutor.open" if answer.topic is None else "tutor.related", answer.lang)
 
 
 def _numbered(answer: Answer) -> list[str]:
@@ -79,7 +77,7 @@ def _numbered(answer: Answer) -> list[str]:
 
 def _code(answer: Answer) -> str:
     places = " · ".join(f"`{ref.file}:{ref.line}` {ref.short}" for ref in answer.code)
-    return say(answer.lang, f"代码：{places}", f"Code: {places}")
+    return sentence("tutor.code", answer.lang, places=places)
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mingce.base.errors import SettingError
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.explain.picture_style import BLUE, FAINT, INK, ORANGE, remarks, save, style
 from mingce.explain.simulation import exact, simulated
 from mingce.record.rollout import Rollout
@@ -21,10 +21,10 @@ def draw_lambda(rollout: Rollout, path: Path, lang: str) -> list[str]:
     fine = [k / 100 for k in range(101)]
     moments = [exact(found.world, lam) for lam in fine]
     curves = (
-        (say(lang, "方差", "variance"), BLUE, "o", [v for _, v in moments], [row.variance for row in found.rows]),
-        (say(lang, "偏差²", "bias²"), ORANGE, "s", [(m - found.target) ** 2 for m, _ in moments],
+        (sentence("tutor.variance", lang), BLUE, "o", [v for _, v in moments], [row.variance for row in found.rows]),
+        (sentence("tutor.squared_bias", lang), ORANGE, "s", [(m - found.target) ** 2 for m, _ in moments],
          [row.bias**2 for row in found.rows]),
-        (say(lang, "方差 + 偏差²", "variance + bias²"), INK, "D", [v + (m - found.target) ** 2 for m, v in moments],
+        (sentence("tutor.both", lang), INK, "D", [v + (m - found.target) ** 2 for m, v in moments],
          [row.squared_error for row in found.rows]),
     )  # fmt: skip
     with style(), remarks(lang) as told:
@@ -50,11 +50,10 @@ def draw_lambda(rollout: Rollout, path: Path, lang: str) -> list[str]:
         ax.set_ylim(bottom=0)
         ax.legend(frameon=False, loc="upper left")
         ax.set_title(
-            say(lang, "λ 的取舍：方差与偏差", "What λ trades: variance against bias"),
+            sentence("tutor.lambda_title", lang),
             fontsize=15, loc="left", color=INK, pad=12,
         )  # fmt: skip
-        zh = f"第一个 token 的优势估计；线是精确值，点是 {found.samples:,} 次抽样"
-        en = f"the estimate of the first token's advantage; lines are exact, marks are {found.samples:,} samples"
-        ax.text(0, -0.17, say(lang, zh, en), transform=ax.transAxes, color=FAINT, fontsize=10.5)
+        note = sentence("tutor.lambda_note", lang, samples=found.samples)
+        ax.text(0, -0.17, note, transform=ax.transAxes, color=FAINT, fontsize=10.5)
         save(figure, path)
     return told

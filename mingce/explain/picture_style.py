@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from mingce.base.errors import SettingError
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.explain.fonts import chinese_family
 
 if TYPE_CHECKING:
@@ -49,9 +49,7 @@ def remarks(lang: str) -> Iterator[list[str]]:
     missing = {chr(int(found[1])) for one in caught if (found := _MISSING.search(str(one.message)))}
     if missing:
         signs = " ".join(sorted(missing)[:8])
-        zh = f"没有字体能画 {signs}，图里是方框；装一种含中文的字体，例如 Noto Sans CJK"
-        en = f"no font here has {signs}, which are boxes in the picture; install one such as Noto Sans CJK"
-        told.append(say(lang, zh, en))
+        told.append(sentence("tutor.no_font", lang, signs=signs))
 
 
 def save(figure: Figure, path: Path) -> None:

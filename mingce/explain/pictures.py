@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from mingce.algorithms import reference
 from mingce.base.errors import SettingError
-from mingce.base.lang import say
+from mingce.base.texts import sentence
 from mingce.explain.picture_style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, remarks, save, style
 from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS
@@ -46,9 +46,8 @@ def draw_account(rollout: Rollout, path: Path, lang: str) -> list[str]:
         _token_axis(axes[-1], shown, lang)
         save(figure, path)
     if shown.left_out:
-        zh = f"图里是前 {len(shown.slots)} 个 token，另有 {shown.left_out} 个没有画"
-        en = f"the picture has the first {len(shown.slots)} tokens; {shown.left_out} more were not drawn"
-        told.append(say(lang, zh, en))
+        counts = {"shown": len(shown.slots), "left_out": shown.left_out}
+        told.append(sentence("tutor.left_out_of_picture", lang, **counts))
     return told
 
 
@@ -98,8 +97,7 @@ def credit_panel(ax: Axes, shown: Shown, lang: str) -> None:
     _under_bars(ax, deltas.items(), shown)
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.set_ylim(bottom - (0.16 * span if bottom < 0 else 0.0), highest + 0.12 * span)
-    _name(ax, "δ_t", say(lang, "TD 误差；箭头：后面的 δ 付给前面的 token，粗细 (γλ)^l·|δ|",
-                         "TD error; arrows: a later δ pays an earlier token, as thick as (γλ)^l·|δ|"))  # fmt: skip
+    _name(ax, "δ_t", sentence("tutor.delta_panel", lang))
 
 
 def _arrow(ax: Axes, start: tuple[int, float], end: tuple[int, float], lift: float, share: float) -> None:
@@ -152,8 +150,8 @@ def _under_bars(ax: Axes, points: Iterable[tuple[int, float]], shown: Shown) -> 
 def _state_panel(ax: Axes, shown: Shown, lang: str) -> None:
     """V and R at the left edge of their tokens, and what follows the last one."""
     for name, symbol, words, colour, marker in (
-        ("values", "V(s_t)", say(lang, "价值", "value"), SKY, "o"),
-        ("returns", "R_t", say(lang, "回报", "return"), GREEN, "s"),
+        ("values", "V(s_t)", sentence("tutor.value", lang), SKY, "o"),
+        ("returns", "R_t", sentence("tutor.return", lang), GREEN, "s"),
     ):
         points = shown.column(name)
         if points:
@@ -168,7 +166,7 @@ def _state_panel(ax: Axes, shown: Shown, lang: str) -> None:
         ax.plot([values[-1][0] - 0.5, end], [values[-1][1], shown.rollout.bootstrap], color=SKY, linewidth=1.4,
                 linestyle=":", marker="o", markersize=7, markerfacecolor="white", markevery=[1], zorder=2)  # fmt: skip
     ax.margins(y=0.18)
-    _name(ax, "V, R", say(lang, "状态列：在 token 之前", "of the state: before the token"), legend=True)
+    _name(ax, "V, R", sentence("tutor.state_panel", lang), legend=True)
 
 
 def _action_panel(ax: Axes, shown: Shown, lang: str) -> None:
@@ -176,17 +174,17 @@ def _action_panel(ax: Axes, shown: Shown, lang: str) -> None:
     rewards = shown.column("rewards")
     if rewards:
         ax.bar([t for t, _ in rewards], [reward for _, reward in rewards], 0.46, color="#c3c8d0", zorder=2,
-               label=f"r_t {say(lang, '奖励', 'reward')}")  # fmt: skip
+               label=f"r_t {sentence('tutor.reward', lang)}")  # fmt: skip
         _under_bars(ax, rewards, shown)
     points = shown.column("advantages")
     if points:
         x, y = zip(*points, strict=True)
         _figures(ax, [(t, a, a >= 0) for t, a in points], shown, PURPLE)
         ax.plot(x, y, marker="D", color=PURPLE, linewidth=2.4, markersize=7, zorder=3,
-                label=f"A_t {say(lang, '优势', 'advantage')}")  # fmt: skip
+                label=f"A_t {sentence('tutor.advantage', lang)}")  # fmt: skip
     ax.axhline(0, color=INK, linewidth=0.8)
     ax.margins(y=0.18)
-    _name(ax, "r, A", say(lang, "动作列：选出这个 token", "of the action: choosing the token"), legend=True)
+    _name(ax, "r, A", sentence("tutor.action_panel", lang), legend=True)
 
 
 _PANELS = (

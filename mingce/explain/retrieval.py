@@ -22,7 +22,8 @@ from collections.abc import Iterable
 from functools import cache
 from typing import NamedTuple
 
-from mingce.explain.thesaurus import CONCEPTS, STOP_WORDS, ZH_FILLERS
+from mingce.base.lang import LANGS
+from mingce.base.texts import named, texts
 from mingce.explain.topic import Topic
 
 ACCEPTED = 0.36
@@ -156,7 +157,7 @@ def features(text: str) -> frozenset[str]:
         concept = _misspelt(word)
         if concept is not None:
             found.add(f"#{concept}")
-        elif word not in STOP_WORDS:
+        elif word not in _stop_words():
             found.add(f"w:{_stem(word)}")
             if len(word) > 4:
                 found.add(f"^{word[:4]}")
@@ -193,7 +194,7 @@ def _spaceless(term: str) -> str:
 def _terms() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
     """The thesaurus as two patterns, Chinese terms and others, the longest term first."""
     by_kind: dict[bool, dict[str, str]] = {True: {}, False: {}}
-    for concept, terms in CONCEPTS.items():
+    for concept, terms in concepts().items():
         for term in terms:
             by_kind[_CHINESE.search(term) is not None][term] = concept
     patterns = []
@@ -216,7 +217,7 @@ def _misspelt(word: str) -> str | None:
 @cache
 def _beginnings() -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
-    for concept, terms in CONCEPTS.items():
+    for concept, terms in concepts().items():
         for term in terms:
             if _WORD.fullmatch(term) and len(term) > BEGINNING:
                 found.setdefault(term[:BEGINNING], []).append((term, concept))
@@ -226,9 +227,24 @@ def _beginnings() -> dict[str, list[tuple[str, str]]]:
 @cache
 def _chinese_terms() -> dict[str, tuple[str, ...]]:
     """A concept's Chinese terms, which every topic's texts use."""
-    return {concept: tuple(filter(_CHINESE.search, terms)) for concept, terms in CONCEPTS.items()}
+    return {concept: tuple(filter(_CHINESE.search, terms)) for concept, terms in concepts().items()}
+
+
+@cache
+def concepts() -> dict[str, tuple[str, ...]]:
+    """The field's terms in both languages by concept."""
+    terms: dict[str, tuple[str, ...]] = {}
+    for lang in LANGS:
+        for concept, said in named(texts("thesaurus", lang)["concepts"]).items():
+            terms[concept] = (*terms.get(concept, ()), *said.split(", "))
+    return terms
+
+
+@cache
+def _stop_words() -> frozenset[str]:
+    return frozenset(texts("thesaurus", "en")["fillers"].split())
 
 
 @cache
 def _fillers() -> re.Pattern[str]:
-    return re.compile("|".join(sorted(ZH_FILLERS, key=len, reverse=True)))
+    return re.compile("|".join(sorted(texts("thesaurus", "zh")["fillers"].split(), key=len, reverse=True)))

@@ -6,36 +6,24 @@ stopped, so the end token has its account too.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
-from typing import Any
 
-import torch
-
-from mingce.base.errors import DataError, SettingError
-from mingce.base.lang import say
+from mingce.base.errors import SettingError
+from mingce.base.texts import sentence
 from mingce.base.user_files import names_file
-from mingce.config import Config, as_values
+from mingce.config import as_values
 from mingce.credit import whitens
-from mingce.engine.local import build_actor, build_critic, task_of
 from mingce.explain.example import Rollout, completed
+from mingce.explain.pair_ledger import measured
+from mingce.explain.pair_score import fill_scores
 from mingce.ledger import Ledger
-from mingce.models.lora import base_causal_lm
-from mingce.models.prompts import render_prompt
 from mingce.record import checkpoints
 from mingce.record.targets import Step, find_run
 from mingce.record.tokens import TokenTexts, tokenizer_file
-from mingce.roles.reference import LocalReference
-from mingce.roles.reward import Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
 from mingce.specs.settings import AccountSettings, by_dotted_key
-from mingce.tasks.arithmetic import Arithmetic
-from mingce.tasks.base import Example, Task
-from mingce.tasks.counting import Counting
 from mingce.training.opening import Opened, open_policy
 from mingce.training.trust import expect_trust
-
-ASSUMED = 1.0
 
 
 def scored(
@@ -65,129 +53,16 @@ def scored(
         )
     if run is not None and score is None:
         expect_trust(run.path, config, overrides, trust=False, command="eval")
-    ledger = _ledger(opened, prompt, response)
-    _measure(opened, ledger, lang, notes)
-    _score(opened, ledger, prompt, score, lang, notes)
+    ledger = measured(opened, prompt, response, lang, notes)
+    fill_scores(opened, ledger, prompt, score, lang, notes)
     return _rollout(opened, ledger, prompt, response), notes
 
 
 def _whose(opened: Opened, lang: str) -> str:
     if opened.step is None:
-        zh, en = (
-            f"actor 与参考模型都是 {opened.where}，未经训练，所以 KL 为 0",
-            "the reference is the same, so the KL is 0",
-        )
-        return say(lang, zh, f"the actor is {opened.where}, not trained here; {en}")
-    zh = f"actor 是 {opened.where} 第 {opened.step} 步的存档，参考模型是它的起点 {opened.config.model.path}"
-    en = f"the actor is step {opened.step} of {opened.where}, the reference {opened.config.model.path}, where it began"
-    return say(lang, zh, en)
-
-
-# ── the tokens ───────────────────────────────────────────────────────────────────────────────────────────────────────
-
-
-def _ledger(opened: Opened, prompt: str, response: str) -> Ledger:
-    tokenizer, where = opened.actor.tokenizer, opened.config.model.path
-    for name, text in (("prompt", prompt), ("response", response)):
-        unknown = tokenizer.unk_token_id
-        odd = [c for c in dict.fromkeys(text) if unknown in tokenizer.encode(c, add_special_tokens=False)]
-        if unknown is not None and odd:
-            raise DataError(
-                f"the tokenizer of {where} has no token for {' '.join(odd[:8])} in the {name}; "
-                "use its characters, or a model with a larger vocabulary: --run RUN_OR_MODEL."
-            )
-    prompt_ids = render_prompt(tokenizer, prompt)
-    ids = tokenizer.encode(response, add_special_tokens=False, verbose=False)
-    if tokenizer.eos_token_id is not None and ids[-1:] != [tokenizer.eos_token_id]:
-        ids = [*ids, tokenizer.eos_token_id]
-    most = getattr(base_causal_lm(opened.actor.model).config, "max_position_embeddings", None)
-    if most is not None and len(prompt_ids) + len(ids) > most:
-        raise DataError(
-            f"prompt and response are {len(prompt_ids) + len(ids)} tokens, but {where} reads {most}; shorten them."
-        )
-    mask = torch.ones(1, len(ids), dtype=torch.bool)
-    rows: dict[str, Sequence[Any]] = {
-        "uid": ["pair"], "group": ["pair"], "prompt": [prompt], "prompt_ids": [prompt_ids], "response": [response],
-        "finish_reason": ["stop"], "temperature": [opened.actor.sampling.temperature],
-    }  # fmt: skip
-    device = next(opened.actor.model.parameters()).device
-    return Ledger(torch.tensor([ids]), mask, mask, rows).to(device)
-
-
-# ── what the roles say of them ───────────────────────────────────────────────────────────────────────────────────────
-
-
-def _measure(opened: Opened, ledger: Ledger, lang: str, notes: list[str]) -> None:
-    config, actor = opened.config, opened.actor
-    begun = actor.model if hasattr(actor.model, "disable_adapter") else build_actor(config).model
-    reference = LocalReference(begun, actor.pad_id, actor.sampling.temperature, config.micro_batch_tokens)
-    ledger.fill(actor.log_probs(ledger), reference.log_probs(ledger))
-    if not find_estimator(config.estimator).needs_critic:
-        return
-    critic = opened.critic
-    if critic is None:
-        critic = build_critic(config, actor)
-        zh = "critic 的价值头是新的、没有训练过，对每个状态都说同一个数；训练过的请用 --run RUN"
-        en = "the critic's head is new and untrained: it says the same of every state; for a trained one give --run RUN"
-        notes.append(say(lang, zh, en))
-    ledger.fill(critic.values(ledger))
-
-
-def _score(opened: Opened, ledger: Ledger, prompt: str, score: float | None, lang: str, notes: list[str]) -> None:
-    config = opened.config
-    found = None if score is not None else _example(config, prompt)
-    if found is not None:
-        task, example, task_scores = found
-        scorer = reward_scorer(task, config.reward, function_pool(config.reward), task_scores=task_scores)
-        reward = Reward(scorer, opened.actor.tokenizer, config.seed)
-        try:
-            columns = reward.score(ledger, [example], step=0)
-        finally:
-            reward.close()
-        total = float(columns["scores"].sum())
-        notes.append(
-            say(lang, f"得分 {total:g}，由任务 {task.name} 给出", f"the score {total:g} is the task's, {task.name}")
-        )
-        ledger.fill(columns)
-        return
-    given = ASSUMED if score is None else score
-    if score is None:
-        zh = f"提示不是任务 {config.task} 的题目，没有打分函数可用：假定得 {given:g} 分；用 --score X 给出得分"
-        en = (
-            f"the prompt is none of the task's ({config.task}), so nothing can score it: {given:g} is assumed; "
-            "give --score X"
-        )
-        notes.append(say(lang, zh, en))
-    else:
-        notes.append(say(lang, f"得分 {given:g}，由 --score 给出", f"the score {given:g} was given by --score"))
-    scores = torch.zeros(ledger.mask.shape, device=ledger.device)
-    scores[0, -1] = given
-    ledger.fill({"scores": scores})
-
-
-def _example(config: Config, prompt: str) -> tuple[Task, Example, bool] | None:
-    """The task's example with that prompt. The embedded tasks know every question they could ask, in both languages."""
-    task, task_scores = task_of(config)
-    if isinstance(task, Arithmetic | Counting):
-        for asked in (kind(lang) for kind in (Arithmetic, Counting) for lang in ("zh", "en")):
-            numbers = _matched(asked.wording.question, prompt)
-            if numbers is not None:
-                return asked, asked.example(**numbers), task_scores
-        return None
-    for examples in (task.train_examples(), task.held_out_examples()):
-        for example in examples:
-            if example.prompt == prompt:
-                return task, example, task_scores
-    return None
-
-
-def _matched(question: str, prompt: str) -> dict[str, int] | None:
-    pattern = re.sub(r"\\\{(\w+)\\\}", r"(?P<\1>[0-9]{1,4})", re.escape(question))
-    found = re.fullmatch(pattern, prompt)
-    return None if found is None else {name: int(number) for name, number in found.groupdict().items()}
-
-
-# ── as the page has it ───────────────────────────────────────────────────────────────────────────────────────────────
+        return sentence("tutor.untrained_actor", lang, where=opened.where)
+    start = opened.config.model.path
+    return sentence("tutor.trained_actor", lang, where=opened.where, step=opened.step, start=start)
 
 
 def _rollout(opened: Opened, ledger: Ledger, prompt: str, response: str) -> Rollout:

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from mingce.columns import COLUMNS
 from mingce.explain.code_refs import CodeRef, resolve
-from mingce.explain.example import Rollout
 from mingce.explain.walk_texts import label
+from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 STAGES = {  # the column a stage arrives at: its section of the account, and the columns shown with it

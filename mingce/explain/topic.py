@@ -18,7 +18,7 @@ from mingce.base.lang import LANGS
 from mingce.base.numbers import number as shown
 from mingce.explain.account import substituted, token_values
 from mingce.explain.account_texts import LEVELS, Pair
-from mingce.explain.example import Rollout
+from mingce.record.rollout import Rollout
 
 Values = dict[str, Any]
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")

@@ -13,9 +13,9 @@ from dataclasses import dataclass, replace
 from mingce.explain.account import RESULTS, SMALL, Values, applies, case_of, substituted, token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section, own_section
 from mingce.explain.code_refs import CodeRef
-from mingce.explain.example import Rollout
 from mingce.explain.stages import STAGES, code_of, missing, unknown
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES, label
+from mingce.record.rollout import Rollout
 from mingce.watch.tokens import END, visible
 
 MOST, EACH = 40, 8

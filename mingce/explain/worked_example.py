@@ -10,29 +10,13 @@ from mingce.algorithms import reference
 from mingce.algorithms.kl import kl_rewards
 from mingce.algorithms.losses import compute_policy_loss, compute_value_loss
 from mingce.algorithms.masking import masked_whiten
+from mingce.base.texts import sentence
 from mingce.credit import credit_columns
 from mingce.explain.account_table import account_table
 from mingce.explain.example import BETA, GAMMA, KL, LAM, OLD_LOG_PROBS, PROMPT, SCORES, TOKENS, VALUES
 from mingce.ledger import Ledger
 from mingce.specs import find_estimator
 from mingce.specs.estimators import GAE
-
-TEXT = {
-    "zh": {
-        "title": f"{PROMPT} → {''.join(TOKENS)}   β = {BETA}，γ = {GAMMA:g}，λ = {LAM}",
-        "credit": "一、信用：得分 → 奖励 → TD 误差 → 优势 → 回报",
-        "update": "二、更新：第一次时比值恒为 1，损失就是白化优势的相反数；价值向回报靠拢",
-        "check": "与 float64 逐步循环相比，最大误差",
-        "read": "结尾的 1 分经 λ = 0.95 传回第一个 token：A₀ = {first:.3f}；R_t = A_t + V(s_t) 是 critic 的目标。",
-    },
-    "en": {
-        "title": f"{PROMPT} → {''.join(TOKENS)}   β = {BETA}, γ = {GAMMA:g}, λ = {LAM}",
-        "credit": "1. Credit: score → reward → TD error → advantage → return",
-        "update": "2. Update: the first time every ratio is 1, each loss is −Â; values move to the returns",
-        "check": "largest difference from the float64 loop",
-        "read": "The point travels back with λ = 0.95: A₀ = {first:.3f}; R_t = A_t + V(s_t) is the critic's target.",
-    },
-}
 
 
 def worked_ledger() -> Ledger:
@@ -54,15 +38,18 @@ def worked_ledger() -> Ledger:
 
 def show(console: Console, lang: str) -> None:
     """Prints both tables, the reading of them, and how far they are from the float64 twin."""
-    text, ledger = TEXT[lang], worked_ledger()
+    ledger = worked_ledger()
     twin = reference.gae(ledger["rewards"].tolist(), [list(VALUES)], [[1] * len(TOKENS)], GAMMA, LAM)
     error = max(abs(a - b) for a, b in zip(ledger["advantages"][0].tolist(), twin.advantages[0], strict=True))
+    parts = {
+        "tutor.worked_credit": ("scores", "kl", "rewards", "values", "deltas", "advantages", "returns"),
+        "tutor.worked_update": ("whitened_advantages", "ratio", "policy_loss", "values", "returns", "value_loss"),
+    }
     credit, update = (
-        account_table(TOKENS, {name: ledger[name][0].tolist() for name in names}, title=text[title])
-        for title, names in (
-            ("credit", ("scores", "kl", "rewards", "values", "deltas", "advantages", "returns")),
-            ("update", ("whitened_advantages", "ratio", "policy_loss", "values", "returns", "value_loss")),
-        )
+        account_table(TOKENS, {name: ledger[name][0].tolist() for name in names}, title=sentence(key, lang))
+        for key, names in parts.items()
     )
-    reading = text["read"].format(first=ledger["advantages"][0, 0].item())
-    console.print(Rule(text["title"]), credit, update, f"{reading}\n{text['check']}: {error:.1e}")
+    pair = f"{PROMPT} → {''.join(TOKENS)}"
+    title = sentence("tutor.worked_title", lang, pair=pair, beta=BETA, gamma=GAMMA, lam=LAM)
+    reading = sentence("tutor.worked_read", lang, first=ledger["advantages"][0, 0].item())
+    console.print(Rule(title), credit, update, f"{reading}\n{sentence('tutor.worked_check', lang)}: {error:.1e}")

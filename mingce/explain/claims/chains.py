@@ -25,6 +25,8 @@ from mingce.explain.claims.names import SETTING_KINDS
 from mingce.explain.claims.tokens import Token, tokens_of
 
 DEEPEST = 24
+MOST_TERMS = 120
+"""Of a longer sum or product the rest is not read."""
 _FUNCTIONS = {
     "mean", "avg", "average", "E", "sum", "std", "var", "sqrt", "exp", "log", "ln", "abs", "max", "min", "clip",
     "round", "whiten", "masked_whiten", "tensor", "array", "np", "torch",
@@ -71,7 +73,9 @@ class _Reader:
 
     def expression(self, depth: int = 0) -> Node:
         left = self.term(depth)
-        while self.next_is("op", "+ -"):
+        for _ in range(MOST_TERMS):
+            if not self.next_is("op", "+ -"):
+                break
             back = self.at
             operator = self.take().text
             try:
@@ -83,7 +87,7 @@ class _Reader:
 
     def term(self, depth: int) -> Node:
         left = self.power(depth)
-        while True:
+        for _ in range(MOST_TERMS):
             back = self.at
             if self.next_is("op", "* /"):
                 operator = self.take().text
@@ -95,7 +99,8 @@ class _Reader:
                 left = Binary(operator, left, self.power(depth))
             except _Stop:
                 self.at = back
-                return left
+                break
+        return left
 
     def _implicit(self, left: Node) -> bool:
         """True for γλA, 0.95 A_6, (γλ)(…): a product without a sign."""

@@ -103,8 +103,9 @@ class Inputs:
         units = self.rewards.unit, self.values.unit
         shape = tuple(len(row) for row in self.rewards.rows)
         return Reading(
-            {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "gae", {"gamma": gamma, "lam": lam},
-            carried=self.carried, lines=(self.rewards.line, self.values.line), after=self.after,
+            {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "recursion",
+            {"gamma": gamma, "lam": lam}, carried=self.carried, lines=(self.rewards.line, self.values.line),
+            after=self.after,
             off=truth.credit_slack(shape, gamma, lam, *units) if any(units) else {}, most_units=_most_units(*units),
         )  # fmt: skip
 
@@ -250,14 +251,12 @@ def _kls(context: Context, claim: Claim, scores: Column) -> Iterator[Column]:
 
 
 def _rewards_with_kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
-    stated = context.stated("beta", claim.where)
-    betas = stated or [*context.stated_before("beta", claim.where), *truth.COMMON_BETAS]
+    betas = context.stated("beta", claim.where) or context.stated_before("beta", claim.where)
     for scores in context.columns("scores", claim.where, width):
         for kl, beta in product(list(_kls(context, claim, scores)), betas):
             rows, unit = truth.rewards(scores.rows, kl.rows, beta), scores.unit + beta * kl.unit
             reading = _from(rows, "rewards", "score_minus_kl", scores, kl, unit=unit)
-            unstated = frozenset(() if stated else {"beta"})
-            yield replace(reading, settings={"beta": beta}, open=unstated, guessed=not stated)
+            yield replace(reading, settings={"beta": beta})
 
 
 def _kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:

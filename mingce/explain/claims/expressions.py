@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+import operator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from statistics import fmean
 
 
 @dataclass(frozen=True)
@@ -78,36 +80,26 @@ def shown(node: Node) -> Number | None:
     return None
 
 
+def _nodes(node: Node) -> Iterator[Node]:
+    """A formula's nodes from left to right."""
+    yield node
+    match node:
+        case Negative(of):
+            yield from _nodes(of)
+        case Binary(_, left, right):
+            yield from (*_nodes(left), *_nodes(right))
+        case Call(_, inside) | Listing(inside):
+            yield from (inner for one in inside for inner in _nodes(one))
+
+
 def literals(node: Node) -> list[Number]:
     """Every number written in a formula."""
-    match node:
-        case Number():
-            return [node]
-        case Negative(of):
-            return literals(of)
-        case Binary(_, left, right):
-            return literals(left) + literals(right)
-        case Call(_, arguments):
-            return [number for argument in arguments for number in literals(argument)]
-        case Listing(items):
-            return [number for item in items for number in literals(item)]
-    return []
+    return [one for one in _nodes(node) if isinstance(one, Number)]
 
 
 def symbols(node: Node) -> list[Symbol]:
     """Every symbol of a formula."""
-    match node:
-        case Symbol():
-            return [node]
-        case Negative(of):
-            return symbols(of)
-        case Binary(_, left, right):
-            return symbols(left) + symbols(right)
-        case Call(_, arguments):
-            return [symbol for argument in arguments for symbol in symbols(argument)]
-        case Listing(items):
-            return [symbol for item in items for symbol in symbols(item)]
-    return []
+    return [one for one in _nodes(node) if isinstance(one, Symbol)]
 
 
 def terms(node: Node, sign: int = 1) -> list[tuple[int, Node]]:
@@ -140,52 +132,34 @@ def _evaluate(node: Node, lookup: Lookup) -> float | None:
         case Negative(of):
             inner = _evaluate(of, lookup)
             return None if inner is None else -inner
-        case Binary(operator, left, right):
+        case Binary(sign, left, right):
             a, b = _evaluate(left, lookup), _evaluate(right, lookup)
-            return None if a is None or b is None else _operate(operator, a, b)
+            return None if a is None or b is None else _OPERATORS[sign](a, b)
+        case Call(name, (Listing(items, None),)):
+            return _call(name, items, lookup)
         case Call(name, arguments):
-            return _called(name, arguments, lookup)
+            return _call(name, arguments, lookup)
     return None
 
 
-def _operate(operator: str, a: float, b: float) -> float | None:
-    match operator:
-        case "+":
-            return a + b
-        case "-":
-            return a - b
-        case "*":
-            return a * b
-        case "/":
-            return a / b
-    return math.pow(a, b)
+def _call(name: str, arguments: tuple[Node, ...], lookup: Lookup) -> float | None:
+    values = [_evaluate(node, lookup) for node in arguments]
+    numbers = [value for value in values if value is not None]
+    if len(numbers) < len(values) or not numbers:
+        return None
+    if name in _OF_ONE and len(numbers) == 1:
+        return _OF_ONE[name](numbers[0])
+    if name == "clip" and len(numbers) == 3:
+        return max(numbers[1], min(numbers[2], numbers[0]))
+    return _OF_MANY[name](numbers) if name in _OF_MANY else None
 
 
-def _called(name: str, arguments: tuple[Node, ...], lookup: Lookup) -> float | None:
-    nodes = arguments[0].items if len(arguments) == 1 and isinstance(arguments[0], Listing) else arguments
-    if isinstance(arguments[0], Listing) and arguments[0].gap is not None:
-        return None
-    numbers = [_evaluate(node, lookup) for node in nodes]
-    known = [number for number in numbers if number is not None]
-    if len(known) < len(numbers) or not known:
-        return None
-    match name:
-        case "exp" if len(known) == 1:
-            return math.exp(known[0])
-        case "log" | "ln" if len(known) == 1:
-            return math.log(known[0])
-        case "sqrt" if len(known) == 1:
-            return math.sqrt(known[0])
-        case "abs" if len(known) == 1:
-            return abs(known[0])
-        case "mean" | "avg" | "average" | "E":
-            return math.fsum(known) / len(known)
-        case "sum":
-            return math.fsum(known)
-        case "min":
-            return min(known)
-        case "max":
-            return max(known)
-        case "clip" if len(known) == 3:
-            return max(known[1], min(known[2], known[0]))
-    return None
+_OPERATORS = {
+    "+": operator.add, "-": operator.sub, "*": operator.mul, "/": operator.truediv, "^": math.pow,
+}  # fmt: skip
+_OF_ONE: dict[str, Callable[[float], float]] = {
+    "exp": math.exp, "log": math.log, "ln": math.log, "sqrt": math.sqrt, "abs": abs,
+}  # fmt: skip
+_OF_MANY: dict[str, Callable[[list[float]], float]] = {
+    **dict.fromkeys(("mean", "avg", "average", "E"), fmean), "sum": math.fsum, "min": min, "max": max,
+}  # fmt: skip

@@ -55,7 +55,7 @@ def formula(reading: Reading, kind: str, row: int, t: int, base: int) -> str:
         "beta": show(reading.settings.get("beta", 0.0)), "name": "δ" if kind == "deltas" else "A",
     }  # fmt: skip
     how = reading.how
-    if how == "gae":
+    if how == "recursion":
         next_value = reading.after[row] if last else reading.rows["values"][row][t + 1]
         names = {"r": "rewards", "delta": "deltas", "a": "advantages"}
         parts |= {name: show(reading.rows[one][row][t]) for name, one in names.items()}

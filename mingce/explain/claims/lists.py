@@ -103,7 +103,7 @@ def _judge(context: Context, series: Series) -> Verdict | None:
     wrong = _unexplained(context, series, fit)
     if not wrong:
         return _right(series, fit.reading, loose=True)
-    if fit.reading.guessed and fit.reading.how == "gae" and fit.hits < ENOUGH * fit.total:
+    if fit.reading.guessed and fit.reading.how == "recursion" and fit.hits < ENOUGH * fit.total:
         return _no_pair(context, series, fit.reading)
     return _wrong(context, series, fit.reading, wrong)
 
@@ -130,7 +130,7 @@ def _convicts(series: Series, fit: Fit) -> bool:
 def _unexplained(context: Context, series: Series, fit: Fit) -> tuple[Place, ...]:
     """The wrong places that rounding on the way does not explain: worked out from the numbers shown beside them."""
     reading, decimals = fit.reading, most_decimals(series.rows)
-    if reading.how != "gae" or series.kind == "deltas" or series.gap is not None:
+    if reading.how != "recursion" or series.kind == "deltas" or series.gap is not None:
         return fit.wrong
     beside = _shown_advantages(context, series, reading.rows["advantages"]) if series.kind == "returns" else None
     wrong = set(fit.wrong)
@@ -196,7 +196,7 @@ def _wrong(context: Context, series: Series, reading: Reading, wrong: Sequence[P
 
 def _causes(series: Series, reading: Reading) -> Iterator[Pair]:
     """What may have gone wrong: another rule or other settings give the very numbers claimed."""
-    if reading.how != "gae" or series.gap is not None or series.kind == "deltas":
+    if reading.how != "recursion" or series.gap is not None or series.kind == "deltas":
         return
     rewards, deltas = reading.rows["rewards"], reading.rows["deltas"]
     mixed = tuple((*r[:-1], d[-1]) for r, d in zip(rewards, deltas, strict=True))

@@ -12,12 +12,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
 
-from mingce.base.lang import LANGS
-from mingce.base.texts import listed, named, pair, texts
+from mingce.base.texts import pair, texts
 from mingce.explain.claims.context import Context
 from mingce.explain.claims.quantities import Where
 from mingce.explain.claims.reading import Passage
 from mingce.explain.claims.verdicts import Pair, Verdict
+from mingce.explain.patterns import patterns
 
 FILE = "misconceptions"
 MONTE_CARLO = "return_is_monte_carlo"
@@ -66,14 +66,14 @@ def _places(passage: Passage, one: Misconception) -> Iterator[Where]:
     for statement in passage.statements:
         text = statement.text[:LONGEST]
         said = any(one.said_in(sentence) for sentence in _ENDS.split(text))
-        warned = len(before) < SHORT and any(_matches(_patterns("warned"), before))
-        if said and not warned and not any(_matches(_patterns("denied"), text)):
+        warned = len(before) < SHORT and any(_matches(patterns(FILE, "warned"), before))
+        if said and not warned and not any(_matches(patterns(FILE, "denied"), text)):
             yield passage.where(statement)
         before = statement.text
 
 
-def _matches(patterns: Patterns, text: str) -> Iterator[re.Match[str]]:
-    return (match for pattern in patterns if (match := pattern.search(text)))
+def _matches(among: Patterns, text: str) -> Iterator[re.Match[str]]:
+    return (match for pattern in among if (match := pattern.search(text)))
 
 
 @cache
@@ -82,21 +82,12 @@ def misconceptions() -> tuple[Misconception, ...]:
     keys = [key.removesuffix(".says") for key in texts(FILE, "zh") if key.endswith(".says")]
     return tuple(
         Misconception(
-            key.partition("/")[0], _patterns(f"{key}.says"), _patterns(f"{key}.unless"), _patterns(f"{key}.but"),
-            _patterns(f"{key}.with"), pair(FILE, f"{key}.right"),
+            key.partition("/")[0],
+            patterns(FILE, f"{key}.says"),
+            patterns(FILE, f"{key}.unless"),
+            patterns(FILE, f"{key}.but"),
+            patterns(FILE, f"{key}.with"),
+            pair(FILE, f"{key}.right"),
         )
         for key in keys
-    )  # fmt: skip
-
-
-@cache
-def _patterns(key: str) -> Patterns:
-    """The patterns under a heading, of both languages; `<term>` stands for a pattern of the list `terms`."""
-    patterns = []
-    for lang in LANGS:
-        terms = named(texts(FILE, lang)["terms"])
-        for line in listed(texts(FILE, lang).get(key, "")):
-            for name in [*terms, *terms]:  # a term may hold another
-                line = line.replace(f"<{name}>", f"(?:{terms[name]})")
-            patterns.append(re.compile(line, re.I))
-    return tuple(patterns)
+    )

@@ -36,7 +36,7 @@ class Account:
         """What a symbol is under the reading."""
         if symbol.kind in ("gamma", "lam"):
             return self.reading.settings.get(symbol.kind)
-        no_lam = self.reading.how == "gae" and "lam" not in self.reading.settings
+        no_lam = self.reading.how == "recursion" and "lam" not in self.reading.settings
         hidden = no_lam and symbol.kind in ("advantages", "returns")
         column = self.reading.rows.get(symbol.kind or "", ((),))[0]
         if symbol.index is None or symbol.name in ("Q", "G") or hidden:
@@ -120,7 +120,7 @@ class Singles:
 
     def _score(self, scalar: Scalar, account: Account) -> int:
         """How many numbers of the block agree with a reading; numbers put in count as well."""
-        if account.reading.how != "gae":
+        if account.reading.how != "recursion":
             return int(agrees(scalar.number, account.truth(scalar)))
         key = (self._block(scalar), id(account.reading), account.base)
         if key not in self._scores:
@@ -160,7 +160,7 @@ class Singles:
         """The verdict on "90 % of the last reward": the weight (γλ)^k, or the advantage over the last reward."""
         scalar = Scalar("advantages", share.index, share.percent, share.where)
         block = self._blocks.get(self._block(scalar), [])
-        accounts = [account for account in self._accounts(scalar) if account.reading.how == "gae"]
+        accounts = [account for account in self._accounts(scalar) if account.reading.how == "recursion"]
         if not block or not accounts or accounts[0].reading.open:
             return None
         best = max(accounts, key=lambda account: self._score(scalar, account))
@@ -253,7 +253,7 @@ def _reasons(scalar: Scalar, account: Account) -> tuple[Pair, ...]:
 
 def _reward_for_delta(scalar: Scalar, account: Account) -> bool:
     """True if the sum of an advantage begins with the token's reward, which is not its TD error."""
-    if scalar.kind != "advantages" or scalar.chain is None or account.reading.how != "gae":
+    if scalar.kind != "advantages" or scalar.chain is None or account.reading.how != "recursion":
         return False
     reward, delta = (account.reading.rows[kind][0][account.place(scalar)] for kind in ("rewards", "deltas"))
     firsts = (shown(terms(side)[0][1]) for side in scalar.chain.sides if len(terms(side)) == 2)

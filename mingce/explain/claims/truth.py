@@ -16,7 +16,6 @@ COMMON_GAMMAS = (1.0, 0.99, 0.95, 0.9, 0.98, 0.995, 0.97, 0.999, 0.8, 0.5)
 COMMON_LAMS = (0.95, 1.0, 0.9, 0.97, 0.98, 0.99, 0.8, 0.5, 0.0)
 COMMONEST = ((1.0, 0.95), (0.99, 0.95), (1.0, 1.0), (0.99, 1.0))
 """The pairs (γ, λ) that are offered when no pair gives the numbers of a text."""
-COMMON_BETAS = (0.1, 0.01, 0.001, 0.05, 0.02, 0.2, 0.5, 0.005, 0.04, 1.0)
 KL_ESTIMATORS = tuple(KL_KINDS)
 
 

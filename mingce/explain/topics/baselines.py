@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from mingce.algorithms import reference
 from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import equation, plain, rows_of, token_of
-from mingce.explain.topics.sides import credit_numbers, place_of, sides
+from mingce.explain.topics.steps import credit_numbers, walk
 from mingce.record.rollout import Rollout, Whitening
 
 
@@ -159,8 +159,8 @@ def _compared_grid(rollout: Rollout, t: int) -> Grid:
         ("rloo", numbers["others_mean"], *[numbers["by_rloo"]] * len(places)),
     ]
     if "values" in rollout.columns:
-        side = sides(rollout)
-        rows.append(("gae", "V(s_t)", *(side.advantages[place_of(side, slot)] for slot in places)))
+        w = walk(rollout)
+        rows.append(("gae", "V(s_t)", *(w.advantages[w.place(slot)] for slot in places)))
     return Grid(("estimator", "baseline", *(f"A_{slot}" for slot in places)), tuple(rows))
 
 
@@ -174,42 +174,42 @@ class _Paid(NamedTuple):
 
 
 def _paid(rollout: Rollout) -> _Paid:
-    side = sides(rollout)
-    count, total = len(side.slots), math.fsum(side.rewards)
+    w = walk(rollout)
+    count, total = len(w.slots), math.fsum(w.rewards)
     sparse, dense = [0.0] * (count - 1) + [total], [total / count] * count
     mask = [[1] * count]
-    returns = [reference.reinforce_plus_plus([row], mask, side.gamma)[0] for row in (sparse, dense)]
+    returns = [reference.reinforce_plus_plus([row], mask, w.gamma)[0] for row in (sparse, dense)]
     return _Paid(sparse, dense, *([plain(x) for x in row] for row in returns))
 
 
 @topic
 def reward_sparse_dense(rollout: Rollout, t: int) -> Values:
-    side, paid = sides(rollout), _paid(rollout)
+    w, paid = walk(rollout), _paid(rollout)
     return credit_numbers(rollout, t) | {
-        "total": plain(math.fsum(side.rewards)),
+        "total": plain(math.fsum(w.rewards)),
         "part": plain(paid.dense[0]),
-        "last_reward": side.rewards[-1],
-        "other_rewards": plain(math.fsum(side.rewards[:-1])),
+        "last_reward": w.rewards[-1],
+        "other_rewards": plain(math.fsum(w.rewards[:-1])),
         "sparse_returns": listed(paid.sparse_returns),
         "dense_returns": listed(paid.dense_returns),
         "first_equation": equation(
             "{first_return} − {first_value} = {first_excess}",
             {
-                "first_return": side.mc_returns[0],
-                "first_value": side.values[0],
-                "first_excess": side.mc_advantages[0],
+                "first_return": w.mc_returns[0],
+                "first_value": w.values[0],
+                "first_excess": w.mc_advantages[0],
             },
         ),
-        "shaped_sum": plain(math.fsum(side.gamma**k * delta for k, delta in enumerate(side.deltas))),
+        "shaped_sum": plain(math.fsum(w.gamma**k * delta for k, delta in enumerate(w.deltas))),
     }
 
 
 @reward_sparse_dense.with_grid
 def _paid_grid(rollout: Rollout, t: int) -> Grid:
-    side, paid = sides(rollout), _paid(rollout)
+    w, paid = walk(rollout), _paid(rollout)
 
     def row(k: int) -> tuple[Any, ...]:
-        return side.slots[k], token_of(rollout, side.slots[k]), side.rewards[k], *(column[k] for column in paid)
+        return w.slots[k], token_of(rollout, w.slots[k]), w.rewards[k], *(column[k] for column in paid)
 
     headings = "t", "token", "r_example", "r_sparse", "r_dense", "G_sparse", "G_dense"
-    return Grid(headings, tuple(rows_of(len(side.slots), row)))
+    return Grid(headings, tuple(rows_of(len(w.slots), row)))

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property
 
 from mingce.algorithms import reference
 from mingce.explain.account import STATE_END
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import Phrase, Values, listed
-from mingce.explain.topics.chosen import plain, token_of
+from mingce.explain.topics.chosen import equation, plain, token_of
 from mingce.specs.estimator import lambda_of
 
 
-class Walk(NamedTuple):
+@dataclass(frozen=True)
+class Walk:
     """The chosen tokens of a rollout, one entry each: holes are stepped over before anything is computed."""
 
     slots: list[int]
@@ -22,6 +25,38 @@ class Walk(NamedTuple):
     gamma: float
     lam: float
     after: float  # the value of the state after the last one
+
+    @property
+    def decay(self) -> float:
+        return self.gamma * self.lam
+
+    @cached_property
+    def _by_gae(self) -> reference.Credit:
+        return self.credit()
+
+    @cached_property
+    def _by_monte_carlo(self) -> reference.Credit:
+        return self.credit(lam=1.0)
+
+    @property
+    def deltas(self) -> list[float]:
+        return [plain(x) for x in self._by_gae.deltas[0]]
+
+    @property
+    def advantages(self) -> list[float]:
+        return [plain(x) for x in self._by_gae.advantages[0]]
+
+    @property
+    def returns(self) -> list[float]:
+        return [plain(x) for x in self._by_gae.returns[0]]
+
+    @property
+    def mc_returns(self) -> list[float]:
+        return [plain(x) for x in self._by_monte_carlo.returns[0]]
+
+    @property
+    def mc_advantages(self) -> list[float]:
+        return [plain(x) for x in self._by_monte_carlo.advantages[0]]
 
     def credit(
         self,
@@ -62,7 +97,7 @@ def walk(rollout: Rollout) -> Walk:
         [float(columns["values"][s] or 0.0) for s in slots],
         GAMMA if gamma is None else float(gamma),
         LAM if lam is None else float(lam),
-        float(rollout.bootstrap or 0.0),
+        rollout.bootstrap,
     )
 
 
@@ -77,8 +112,7 @@ def step(rollout: Rollout, t: int) -> Values:
     """The numbers of one token and its neighbours, by the twins."""
     w = walk(rollout)
     k = w.place(t)
-    credit = w.credit()
-    deltas, advantages, returns = credit.deltas[0], credit.advantages[0], credit.returns[0]
+    deltas, advantages, returns = w.deltas, w.advantages, w.returns
     slot, last = w.slots[k], w.slots[-1]
     inside = k + 1 < len(w.slots)
     following = w.slots[k + 1] if inside else slot + 1
@@ -90,11 +124,11 @@ def step(rollout: Rollout, t: int) -> Values:
         "first": w.slots[0], "first_token": token_of(rollout, w.slots[0]), "last": last,
         "last_token": token_of(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
         "gamma": w.gamma, "lam": w.lam, "gamma_lam": w.gamma * w.lam, "bootstrap": w.after,
-        "reward": w.rewards[k], "value": w.values[k], "delta": plain(deltas[k]),
-        "advantage": plain(advantages[k]), "return": plain(returns[k]),
-        "next_value": w.following(w.values, k, w.after), "next_advantage": plain(w.following(advantages, k, 0.0)),
-        "next_return": plain(w.following(returns, k, w.after)), "last_reward": w.rewards[-1],
-        "last_value": w.values[-1], "last_delta": plain(deltas[-1]), "last_advantage": plain(advantages[-1]),
+        "reward": w.rewards[k], "value": w.values[k], "delta": deltas[k],
+        "advantage": advantages[k], "return": returns[k],
+        "next_value": w.following(w.values, k, w.after), "next_advantage": w.following(advantages, k, 0.0),
+        "next_return": w.following(returns, k, w.after), "last_reward": w.rewards[-1],
+        "last_value": w.values[-1], "last_delta": deltas[-1], "last_advantage": advantages[-1],
         "rewards": spread(rollout, w, w.rewards), "values": spread(rollout, w, w.values),
         "deltas": spread(rollout, w, deltas), "advantages": spread(rollout, w, advantages),
         "returns": spread(rollout, w, returns),
@@ -107,3 +141,21 @@ def _ends(walk: Walk, inside: bool) -> Values:
     end = "cut" if walk.after else "over"
     then = "inside" if inside else end
     return {"then": Phrase(f"then.{then}"), "rest": Phrase(f"rest.{then}"), "end": Phrase(f"end.{end}")}
+
+
+def credit_numbers(rollout: Rollout, t: int) -> Values:
+    """What the topics on credit have in common: the step's numbers, and the same by Monte Carlo."""
+    w = walk(rollout)
+    k = w.place(t)
+    ahead = [w.gamma**j * delta for j, delta in enumerate(w.deltas[k:])]
+    lists = {name: listed(getattr(w, name)) for name in ("rewards", "values", "deltas", "advantages", "returns")}
+    values = step(rollout, t) | lists | {
+        "left": len(w.slots) - k - 1, "mc_return": w.mc_returns[k], "mc_advantage": w.mc_advantages[k],
+        "next_return": w.following(w.mc_returns, k, w.after), "gap": plain(w.mc_advantages[k] - w.advantages[k]),
+        "delta_sum": plain(math.fsum(ahead)), "later_sum": plain(math.fsum(ahead[1:])),
+        "mc_returns": listed(w.mc_returns), "mc_advantages": listed(w.mc_advantages),
+    }  # fmt: skip
+    return values | {
+        "mc_equation": equation("{mc_return} − {value} = {mc_advantage}", values),
+        "step_equation": equation("{delta} + {gamma_lam}·{next_advantage} = {advantage}", values),
+    }

@@ -5,16 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mingce.base.numbers import number as shown
+from mingce.base.texts import sentence
 from mingce.explain import example
-from mingce.explain.example import Rollout
 from mingce.explain.request import Request
+from mingce.record.rollout import Rollout
 
 _RANGES = {  # symbol, least, largest, what to say
-    "gamma": ("γ", 0.0, 1.0, "要在 0 和 1 之间", "must lie between 0 and 1"),
-    "lam": ("λ", 0.0, 1.0, "要在 0 和 1 之间", "must lie between 0 and 1"),
-    "beta": ("β", 0.0, 1e9, "不能小于 0", "cannot be below 0"),
-    "clip": ("ε", 1e-9, 1 - 1e-9, "要大于 0、小于 1", "must lie between 0 and 1"),
-    "after": ("V(s_T)", -1e9, 1e9, "太大了", "is too large"),
+    "gamma": ("γ", 0.0, 1.0, "tutor.share_range"),
+    "lam": ("λ", 0.0, 1.0, "tutor.share_range"),
+    "beta": ("β", 0.0, 1e9, "tutor.positive_range"),
+    "clip": ("ε", 1e-9, 1 - 1e-9, "tutor.clip_range"),
+    "after": ("V(s_T)", -1e9, 1e9, "tutor.size_range"),
 }
 _WHOLE = (
     {"rewards", "values"}, {"scores", "values"}, {"old_log_probs", "advantages"}, {"old_log_probs", "ref_log_probs"},
@@ -31,25 +32,18 @@ _UNTRUE = {  # what typed numbers contradict
 
 
 class Impossible(Exception):
-    """What was asked contradicts itself or the example; said in both languages."""
-
-    def __init__(self, zh: str, en: str):
-        super().__init__(en)
-        self.zh, self.en = zh, en
+    """What was asked contradicts itself or the example; its text says so to the person."""
 
 
-def changed_by(request: Request, rollout: Rollout) -> Rollout:
+def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     """The rollout with the request's settings and numbers; the one given is not touched."""
     for name, value in request.settings.items():
-        symbol, least, largest, zh, en = _RANGES[name]
+        symbol, least, largest, rule = _RANGES[name]
         if not least <= value <= largest:
-            said = f"{symbol} = {shown(value)}"
-            raise Impossible(
-                f"{said} 不行：{symbol} {zh}；例子没有变。",
-                f"{said} cannot be: {symbol} {en}; the example stays as it was.",
-            )
+            said = {"symbol": symbol, "value": shown(value), "rule": sentence(rule, lang)}
+            raise Impossible(sentence("tutor.out_of_range", lang, **said))
     if request.columns or request.tokens:
-        _check_lengths(request, len(rollout.tokens))
+        _check_lengths(request, len(rollout.tokens), lang)
         rollout = _with_numbers(request, rollout)
     if request.pair:
         rollout = replace(rollout, prompt=request.pair[0], response=request.pair[1])
@@ -61,24 +55,17 @@ def changed_by(request: Request, rollout: Rollout) -> Rollout:
     return example.changed(rollout, None, **settings)
 
 
-def _check_lengths(request: Request, count: int) -> None:
+def _check_lengths(request: Request, count: int, lang: str) -> None:
     lengths = {name: len(row) for name, row in request.columns.items()}
     if request.tokens:
         lengths["tokens"] = len(request.tokens)
     if len(set(lengths.values())) > 1:
-        zh = "，".join(f"{name} 有 {n} 个" for name, n in lengths.items())
-        en = ", ".join(f"{name} has {n}" for name, n in lengths.items())
-        raise Impossible(
-            f"每个 token 各要一个数，但 {zh}；例子没有变。",
-            f"Each token needs one number of each kind, but {en}; the example stays as it was.",
-        )
+        counts = [sentence("tutor.count_of", lang, name=name, count=n) for name, n in lengths.items()]
+        joined = ("，" if lang == "zh" else ", ").join(counts)
+        raise Impossible(sentence("tutor.uneven", lang, counts=joined))
     length = next(iter(lengths.values()))
     if length != count and not any(names <= set(lengths) for names in _WHOLE):
-        names = ", ".join(lengths)
-        raise Impossible(
-            f"例子有 {count} 个 token，{names} 却有 {length} 个；要换例子，请把 rewards 和 values 一起给出。",
-            f"The example has {count} tokens, {names} has {length}; for another one give rewards and values together.",
-        )
+        raise Impossible(sentence("tutor.other_count", lang, count=count, names=", ".join(lengths), given=length))
 
 
 def _with_numbers(request: Request, old: Rollout) -> Rollout:
