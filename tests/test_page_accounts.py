@@ -148,7 +148,7 @@ def test_what_the_sliders_make_is_what_python_makes_of_it(tab: Tab, api: Api) ->
     recorded = api.rollout(run.id, 1, ROW)
     possible = []
     for name in ours(ESTIMATORS):
-        settings = {"estimator": name, "gamma": 0.9, "lam": 0.5, "beta": 0.3, "whiten": False}
+        settings: dict[str, Any] = {"estimator": name, "gamma": 0.9, "lam": 0.5, "beta": 0.3, "whiten": False}
         try:
             rollout = changed(priced(recorded), **settings)
         except SettingError:  # it needs more than one response
