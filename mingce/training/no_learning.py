@@ -6,9 +6,11 @@ once in a run.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 from mingce.base.lang import display_lang, say
 from mingce.config import Config
@@ -17,7 +19,7 @@ from mingce.specs import find_estimator
 WINDOW = 3
 """How many steps in a row must show it."""
 OUTWEIGHS = 2.0
-"""How many times the spread of the scores the KL's share of a rollout's reward must be."""
+"""How many times the spread of the scores the KL's share of a rollout's reward must be; the same for its losses."""
 Metrics = Mapping[str, float]
 
 
@@ -52,7 +54,7 @@ def standstill(recent: Sequence[Metrics], config: Config) -> Standstill | None:
     """Why the last steps taught nothing, if they are `WINDOW` and did not: the deepest cause only."""
     if len(recent) < WINDOW:
         return None
-    for cause, holds in _CAUSES.items():
+    for cause, holds in (_CAUSES | {"kl_loss": partial(_kl_loss_outweighs, config)}).items():
         if holds(recent):
             zh, en = _words(cause, recent, config)
             return Standstill(cause, say(display_lang(), zh, en))
@@ -114,6 +116,27 @@ def _spread(x: Metrics) -> float:
     return x["critic/score/max"] - x["critic/score/min"]
 
 
+def _kl_loss_outweighs(config: Config, recent: Sequence[Metrics]) -> bool:
+    names = ("actor/kl_loss", "critic/advantages/max", "critic/advantages/min")
+    return _all(recent, lambda x: _kl_loss_pull(x, config) > OUTWEIGHS * _advantage_pull(x, config) > 0, *names)
+
+
+def _kl_loss_pull(x: Metrics, config: Config) -> float:
+    """How strongly the KL in the loss pulls a token's log-probability back to the reference: weight × distance.
+
+    k2, k3 and the full KL are about half the square of that distance; k1 and abs pull alike wherever the policy is.
+    """
+    linear = config.kl.loss_estimator in ("k1", "kl", "abs")
+    return config.kl.loss_coef * (1.0 if linear else math.sqrt(2 * max(x["actor/kl_loss"], 0.0)))
+
+
+def _advantage_pull(x: Metrics, config: Config) -> float:
+    """How strongly the policy loss pulls at the most: 1 on average where advantages are whitened."""
+    from mingce.credit import whitens
+
+    return 1.0 if whitens(config) else max(abs(x[f"critic/advantages/{part}"]) for part in ("max", "min"))
+
+
 def _no_gradient(recent: Sequence[Metrics]) -> bool:
     return _all(
         recent, lambda x: x["actor/updates"] > 0 and x["actor/grad_norm"] == 0, "actor/updates", "actor/grad_norm"
@@ -173,6 +196,15 @@ def _words(cause: str, recent: Sequence[Metrics], config: Config) -> tuple[str, 
             f"请减小 kl.reward_coef（β 现为 {beta:.3g}）",
             f"the KL outweighed the score in the last {n} steps: it moved a rollout's reward by {share:.3g}, where "
             f"scores differ by {spread:.3g} at most; lower kl.reward_coef (β is now {beta:.3g})",
+        )
+    if cause == "kl_loss":
+        pull, most = _kl_loss_pull(last, config), _advantage_pull(last, config)
+        return (
+            f"最近 {n} 步里损失中的 KL 压过了策略损失：它把一个 token 的对数概率拉回参考模型的力约为 {pull:.3g}，"
+            f"而优势的力至多 {most:.3g}；请减小 kl.loss_coef（现为 {config.kl.loss_coef:.3g}）",
+            f"the KL in the loss outweighed the policy loss in the last {n} steps: it pulls a token's log-probability "
+            f"back to the reference with about {pull:.3g}, where advantages pull with {most:.3g} at most; lower "
+            f"kl.loss_coef (now {config.kl.loss_coef:.3g})",
         )
     assert cause == "gradient"
     return (
