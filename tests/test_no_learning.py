@@ -125,6 +125,40 @@ def test_a_kl_that_outweighs_the_score_is_noticed(tmp_path: Path) -> None:
     assert "the KL outweighed the score" in said
 
 
+LOSS = {"actor/kl_loss": 0.02, "critic/advantages/max": 3.0, "critic/advantages/min": -2.0}  # a distance of 0.2
+
+
+@pytest.mark.parametrize(
+    ("words", "change", "numbers"),
+    [
+        (["kl.loss_coef=11"], {}, ("about 2.2", "with 1 at most", "now 11")),
+        (["kl.loss_coef=9"], {}, None),
+        (["kl.loss_coef=11"], {"actor/kl_loss": 0.0}, None),
+        (["kl.loss_coef=0.001"], {"actor/kl_loss": 50.0}, None),
+        (["kl.loss_coef=2.5", "kl.loss_estimator=abs"], {}, ("about 2.5", "now 2.5")),
+        (["estimator=dr_grpo", "samples_per_prompt=4", "kl.loss_coef=40"], {}, ("about 8", "with 3 at most")),
+        (["estimator=dr_grpo", "samples_per_prompt=4", "kl.loss_coef=20"], {}, None),
+    ],
+)
+def test_a_kl_in_the_loss_is_weighed_against_the_advantages(
+    words: list[str], change: dict[str, float], numbers: tuple[str, ...] | None
+) -> None:
+    config = read_config(None, ["kl.reward_coef=0", *words])
+    found = standstill([LEARNS | LOSS | change] * WINDOW, config)
+    if numbers is None:
+        assert found is None
+    else:
+        assert found is not None
+        assert found.cause == "kl_loss"
+        assert all(number in found.sentence for number in numbers), found.sentence
+        assert standstill([LEARNS | LOSS | change] * (WINDOW - 1) + [LEARNS], config) is None
+
+
+def test_a_kl_in_the_loss_that_outweighs_the_policy_loss_is_noticed(tmp_path: Path) -> None:
+    _, said = trained(tmp_path, *SMALL, "steps=5", "kl.reward_coef=0", "kl.loss_coef=1000", "actor.lr=0.001")
+    assert said.count("the KL in the loss outweighed the policy loss") == 1
+
+
 @pytest.mark.parametrize(
     "words", [["steps=6"], ["recipes/counting.yaml", "steps=4"], ["recipes/grpo.yaml", "steps=4"]], ids=lambda w: w[0]
 )

@@ -5,15 +5,19 @@ from __future__ import annotations
 import json
 import random
 import shutil
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 from test_train import trained
 from typer.testing import CliRunner
 
 from mingce.cli import app
 from mingce.record.run import Run
 from mingce.record.verify import FileState, verify
+from mingce.training import start
 
 SMALL = (
     "steps=4", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rollouts=8", "critic.minibatch_rollouts=8",
@@ -24,9 +28,10 @@ NOT_VERIFIED = {"lock", "uids.sqlite"}
 
 @pytest.fixture(scope="module")
 def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    run = trained(tmp_path_factory.mktemp("made"), *SMALL, name="run")
+    run = trained(tmp_path_factory.mktemp("made"), *SMALL, "steps=2", name="run")
     with Run.open(run.path) as again:
-        again.log_event(4, "restart", "一个进程丢失")
+        again.log_event(2, "restart", "一个进程丢失")
+    start.resume(Console(quiet=True), run.path, ["steps=4"])
     return run.path
 
 
@@ -80,6 +85,57 @@ def test_lost_lines_and_files_are_found(path: Path) -> None:
     assert not damage(path)
     (path / "ledger" / "step-000002.parquet").unlink()
     assert [one.path for one in damage(path)] == ["ledger/step-000002.parquet"]
+
+
+def test_events_that_were_taken_away_are_found(path: Path) -> None:
+    with Run.open(path) as run:
+        run.log_event(4, "changed", "线程数不同")
+        run.log_event(4, "restart", "又一个进程丢失")
+    assert damage(path) == []
+    events = path / "events.jsonl"
+    lines = events.read_bytes().splitlines(keepends=True)
+    first, second, *others, last = lines
+    for left in (lines[1:], [first, *others, last], lines[:-1], [], [second, first, *others, last], [first, *lines]):
+        events.write_bytes(b"".join(left))
+        assert [one.path for one in damage(path)] == ["events.jsonl"], len(left)
+    events.unlink()
+    assert [one.path for one in damage(path)] == ["events.jsonl"]
+    events.write_bytes(b"".join(lines))
+    with Run.open(path) as run:
+        run.rewind(2)  # the events stay, what vouched for them was of later steps
+    assert damage(path) == []
+    assert events.read_bytes() == b"".join(lines)
+    events.write_bytes(first)
+    assert [one.path for one in damage(path)] == ["events.jsonl"]
+
+
+def test_what_is_noted_of_later_steps_goes_with_them(path: Path) -> None:
+    with Run.open(path) as run:
+        run.log_event(2, "changed", "在回退之前说的")  # as a resume does, before it forgets steps 3 and 4
+        run.rewind(2)
+        run.log(3, {"loss": 1.0})
+    assert damage(path) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "bomb"),
+    [
+        ("metrics.jsonl", "hole"), ("checksums.jsonl", "hole"), ("metrics.jsonl", "lines"),
+        ("checksums.jsonl", "lines"), ("events.jsonl", "line"),
+    ],
+)  # fmt: skip
+def test_logs_of_a_stranger_are_read_within_bounds(path: Path, name: str, bomb: str) -> None:
+    """A hole of a terabyte, millions of empty lines, a line without an end."""
+    with (path / name).open("ab") as file:
+        if bomb == "hole":
+            file.truncate(1 << 40)
+        else:
+            file.write(b"\n" * (4 << 20) if bomb == "lines" else b"x" * (300 << 20))
+    limited = "import resource; resource.setrlimit(resource.RLIMIT_DATA, (700 << 20,) * 2); from mingce.cli import main"
+    command = [sys.executable, "-c", f"{limited}; main()", "verify", str(path), "--lang", "en"]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=300)
+    assert name in done.stdout + done.stderr, done.stderr[-500:]
+    assert "memory" not in done.stderr
 
 
 def test_after_a_rewind_and_a_resume_it_is_whole_again(path: Path) -> None:

@@ -24,7 +24,9 @@ import pytest
 from test_view_server import Client, served
 
 import mingce
+from mingce.base import reading
 from mingce.record.run import Run
+from mingce.record.tokens import TokenTexts
 from mingce.sources import logs
 from mingce.sources.library import Library
 from mingce.sources.series import Part, Series
@@ -82,7 +84,7 @@ ODD = {
     "UTF-16": '{"step": 5}'.encode("utf-16"),
     "long name": b'{"step": 5, "' + b"n" * 5000 + b'": 1}',
     "many names": b'{"step": 5, ' + b", ".join(b'"n%d": 1' % k for k in range(9000)) + b"}",
-    "long line": b'{"step": 5, "a": "' + b"x" * (logs.MAX_LINE + 10) + b'"}',
+    "long line": b'{"step": 5, "a": "' + b"x" * (reading.MAX_LINE + 10) + b'"}',
 }
 
 
@@ -457,6 +459,112 @@ def test_a_rollout_of_a_million_tokens_is_cut(tmp_path: Path) -> None:
     assert len(found.tokens) == len(found.columns["advantages"]) == 50_000
     assert api.step("odd", 1).rollouts[0].length == 1_000_000
     assert api.through("odd", 1, 0).answers
+
+
+def numbers_without_end() -> dict[str, Any]:
+    zeros = np.zeros(1 << 27, dtype=np.float32)
+    offsets = pa.array(np.array([0, *[len(zeros)] * 4], dtype=np.int32))
+    return {"advantages": pa.ListArray.from_arrays(offsets, pa.array(zeros))}
+
+
+def texts_without_end() -> dict[str, Any]:
+    """A megabyte, two thousand times: two gigabytes in a file of two kilobytes."""
+    return {"prompt": pa.DictionaryArray.from_arrays(pa.array([0] * 2000, pa.int32()), pa.array(["x" * (1 << 20)]))}
+
+
+def plant(run: Path, columns: dict[str, Any], *, step: int = 1, types: bool = False) -> Path:
+    """A ledger of a few kilobytes that unpacks to gigabytes; with `types`, only once it is Python's."""
+    size = len(next(iter(columns.values())))
+    mask = pa.array([[True]] * size)
+    about = {"mingce.format": "1", "mingce.step": str(step), "mingce.width": "3"}
+    table = pa.table({"response_mask": mask, "attention_mask": mask, **columns}).replace_schema_metadata(about)
+    path = run / "ledger" / f"step-{step:06d}.parquet"
+    with pq.ParquetWriter(path, table.schema, compression="zstd", store_schema=types) as file:
+        file.write_table(table, row_group_size=size)
+        file.add_key_value_metadata({} if types else about)
+    assert path.stat().st_size < 1 << 20
+    return path
+
+
+EVERY_READER = """
+import resource, sys
+from pathlib import Path
+from typer.testing import CliRunner
+from test_view_server import served
+import mingce
+from mingce.cli import app
+from mingce.base.errors import MingceError
+from mingce.view.api import Api
+from mingce.sources.library import Library
+
+def attempt(read):
+    try:
+        return read()
+    except MingceError as error:
+        return error
+
+run, out = Path(sys.argv[1]), sys.argv[2]
+resource.setrlimit(resource.RLIMIT_DATA, (1 << 30,) * 2)
+with served(Api(Library([run]))) as client:
+    for asked in ("", "/rollouts?search=x", "/rollouts/0"):
+        print("page", client.get(f"/api/runs/odd/steps/1{asked}").body)
+    print("damaged", client.get("/api/runs/odd").json()["damaged"])
+for command in (["view", str(run), "--export", out], ["explain", str(run)], ["verify", str(run)]):
+    done = CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
+    print(command[0], done.stdout, done.exception)
+loaded = mingce.load_run(run)
+for read in (loaded.rollouts, loaded.tokens, lambda step: loaded.rollout(step, 0)):
+    print("load_run", attempt(lambda: read(1)))
+"""
+
+
+@pytest.mark.parametrize("bomb", ["numbers", "texts", "types"])
+def test_a_ledger_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, bomb: str) -> None:
+    run = new_run(tmp_path, lines=b'{"step": 1, "a": 1}\n')
+    plant(run, numbers_without_end() if bomb == "numbers" else texts_without_end(), types=bomb == "types")
+    done = subprocess.run(
+        [sys.executable, "-c", EVERY_READER, str(run), str(tmp_path / "out.html")],
+        capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-1500:]
+    lines = [line for line in done.stdout.splitlines() if line.partition(" ")[0] in WORDS_OF_READERS]
+    assert len(lines) == 10, done.stdout
+    for line in lines:
+        assert "step-000001.parquet" in line, line
+        assert {"numbers": "MB", "texts": "MB", "types": "is dictionary<"}[bomb] in line, line
+
+
+WORDS_OF_READERS = ("page", "damaged", "view", "explain", "verify", "load_run")
+
+
+@pytest.mark.parametrize(
+    ("pattern", "content", "shown"),
+    [({"String": "a"}, "a" * 1000, "a"), ({"Regex": "x*"}, "a", "a"), ({"String": "a"}, "b", "b")],
+)
+def test_a_tokenizer_of_a_stranger_makes_no_text_longer(
+    tmp_path: Path, pattern: dict[str, str], content: str, shown: str
+) -> None:
+    step = {"type": "Replace", "pattern": pattern, "content": content}
+    parts: dict[str, Any] = {
+        "version": "1.0", "added_tokens": [], "decoder": {"type": "Sequence", "decoders": [step] * 3},
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"},
+    }  # fmt: skip
+    empty = dict.fromkeys(("truncation", "padding", "normalizer", "pre_tokenizer", "post_processor"))
+    (tmp_path / "tokenizer.json").write_text(json.dumps(empty | parts))
+    texts = TokenTexts(tmp_path / "tokenizer.json")
+    assert texts.known
+    assert texts.tokens([0])[0].text == shown
+
+
+def test_a_refused_ledger_hides_no_other(tmp_path: Path) -> None:
+    run = new_run(tmp_path, lines=b'{"step": 1, "a": 1}\n{"step": 2, "a": 1}\n')
+    write_step(run, 8)
+    plant(run, texts_without_end(), step=2)
+    with served(Api(Library([run]))) as client:
+        assert client.get("/api/runs/odd/through").status == 200
+        assert client.get("/api/runs/odd/steps/2").status == 422
+        assert client.get("/api/runs/odd/steps/1").status == 200
+        assert [one["file"] for one in client.get("/api/runs/odd").json()["damaged"]] == ["ledger/step-000002.parquet"]
 
 
 def test_a_run_that_is_deleted_while_it_is_looked_at(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-"""Two languages, equally good: a sentence is written in both where it is said.
+"""Two languages, equally good: what is said to people is in mingce/texts, in both.
 
 The display language follows the person: `--lang` of the command, else MINGCE_LANG, else the locale (zh* is Chinese,
 anything else English). It is no setting of a run: the same run is shown in Chinese to one reader and in English to
@@ -13,11 +13,6 @@ from mingce.base.errors import SettingError
 
 LANGS = ("zh", "en")
 _LOCALE = ("LC_ALL", "LC_MESSAGES", "LANG")
-
-
-def say(lang: str, zh: str, en: str) -> str:
-    """The sentence in the person's language."""
-    return zh if lang == "zh" else en
 
 
 def display_lang() -> str:

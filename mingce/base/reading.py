@@ -17,7 +17,8 @@ import yaml
 
 MAX_TEXT = 1 << 20  # bytes of a file of settings
 MAX_JSON = 64 << 20  # of a manifest or a state
-MAX_LOG = 4 << 30  # of a log: ten million steps
+MAX_LINE = 4 << 20  # of a line of a log
+MAX_HOLES = 64 << 20  # bytes of a file that were never written
 MAX_DEPTH = 32
 MAX_NODES = 20_000
 MAX_DIGITS = 400  # of a number; YAML's base-60 numbers take quadratic time
@@ -39,6 +40,36 @@ def open_regular(path: Path | str, *, follow: bool = True) -> BufferedReader:
         os.close(handle)
         raise OSError(errno.ENXIO, "it is not a regular file", str(path))
     return os.fdopen(handle, "rb")
+
+
+def open_written(path: Path | str) -> BufferedReader:
+    """A regular file whose bytes were written: one that is mostly a hole has no end, and is an OSError."""
+    file = open_regular(path)
+    size = os.fstat(file.fileno()).st_size
+    if size > MAX_HOLES and size - (stored := stored_bytes(file.fileno(), size)) > MAX_HOLES:
+        file.close()
+        raise OSError(errno.EFBIG, f"it is {size:,} bytes long, but only {stored:,} were ever written", str(path))
+    return file
+
+
+def stored_bytes(number: int, size: int) -> int:
+    """The bytes of an open file of that size without its holes."""
+    if not hasattr(os, "SEEK_DATA"):
+        return size
+    total = at = 0
+    try:
+        for _ in range(10_000):
+            if at >= size:
+                break
+            try:
+                begin = os.lseek(number, at, os.SEEK_DATA)
+                at = os.lseek(number, begin, os.SEEK_HOLE)
+            except OSError as error:
+                return total if error.errno == errno.ENXIO else size
+            total += at - begin
+    finally:
+        os.lseek(number, 0, os.SEEK_SET)
+    return total
 
 
 def read_regular(path: Path | str, limit: int = MAX_TEXT, *, follow: bool = True) -> bytes:

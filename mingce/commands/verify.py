@@ -10,6 +10,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from mingce.base.texts import sentence
+from mingce.importers.opening import check_ledger
 from mingce.record.run import Run
 from mingce.record.verify import FileState, counts, verify
 
@@ -20,6 +21,7 @@ MOST = 40
 def run(console: Console, path: Path, *, as_json: bool = False) -> int:
     """Prints what is damaged and what no checksum covers; the exit code."""
     opened = Run.open(path, readonly=True)
+    opened.ledger.check_bounds = check_ledger
     if as_json:
         files = list(verify(opened))
         numbers = counts(files)

@@ -12,7 +12,6 @@ import os
 import socket
 import sys
 import traceback
-from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +19,9 @@ from mingce.base.errors import DataError, MingceError
 from mingce.base.lang import LANGS, choose_lang
 from mingce.base.texts import sentence, sentences
 from mingce.importers.files import read_dumps
-from mingce.importers.limits import ALLOWED, MEGABYTE, Refused, reason_of
+from mingce.importers.limits import ALLOWED, MEGABYTE, Refused, file_size, reason_of
 from mingce.importers.parcel import write_dumps, write_error
+from mingce.importers.tables import unpack_sound_parts
 
 
 def serve(number: int) -> None:
@@ -74,10 +74,13 @@ def _open(request: dict[str, Any], number: int) -> None:
 def _written(request: dict[str, Any], file: Any) -> tuple[MingceError, str] | None:
     """Write the dumps, or say what was in the way; what was read so far is let go of on return."""
     path = Path(request["path"])
-    mapping = None if request["mapping"] is None else Path(request["mapping"])
-    steps: Collection[int] | None = request["steps"]
     try:
-        write_dumps(file, read_dumps(path, mapping, request["settings"], steps))
+        if request.get("unpack"):
+            unpack_sound_parts(path, file_size(path))
+            write_dumps(file, [])
+        else:
+            mapping = None if request["mapping"] is None else Path(request["mapping"])
+            write_dumps(file, read_dumps(path, mapping, request["settings"], request["steps"]))
     except MingceError as error:
         return error, ""
     except (MemoryError, RecursionError):

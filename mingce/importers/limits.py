@@ -6,7 +6,6 @@ What a reader overlooks meets the limits of the process it runs in (`Allowance`)
 from __future__ import annotations
 
 import contextlib
-import errno
 import math
 import os
 import resource
@@ -19,6 +18,7 @@ from typing import Any
 
 from mingce.base.errors import DataError, SettingError
 from mingce.base.machine import limit
+from mingce.base.reading import MAX_HOLES, stored_bytes
 from mingce.base.texts import sentence
 
 FACTOR_NAME = "MINGCE_DUMP_LIMIT"
@@ -55,7 +55,6 @@ MAX_MEMBERS = 20_000
 MAX_FILES = 10_000
 MAX_TEXT = 1 << 20  # settings and mapping files
 MAX_HEADER = 16 << 20
-MAX_HOLES = 64 * MEGABYTE
 PACKING = 20  # honest files unpack to less than this many times their size
 
 
@@ -188,7 +187,7 @@ def file_size(path: Path) -> int:
                 raise DataError(f"{path} is a pipe, a device or a directory, not a file; write the dump to a file.")
             size = about.st_size
             allow_bytes(str(path), size)
-            stored = _stored(number, size)
+            stored = stored_bytes(number, size)
         finally:
             os.close(number)
     except (OSError, ValueError) as error:
@@ -197,20 +196,3 @@ def file_size(path: Path) -> int:
         raise Refused(f"{path} is {size:,} bytes long but only {stored:,} were ever written; it is not a whole dump.")
     ALLOWED.claim(stored)
     return size
-
-
-def _stored(number: int, size: int) -> int:
-    """The bytes of a file without its holes."""
-    if not hasattr(os, "SEEK_DATA"):
-        return size
-    total = at = 0
-    for _ in range(10_000):
-        if at >= size:
-            break
-        try:
-            begin = os.lseek(number, at, os.SEEK_DATA)
-            at = os.lseek(number, begin, os.SEEK_HOLE)
-        except OSError as error:
-            return total if error.errno == errno.ENXIO else size
-        total += at - begin
-    return total

@@ -1,4 +1,7 @@
-"""open_dump: whatever a trainer wrote, as dumps in the order of their steps, read by another process within limits."""
+"""open_dump: whatever a trainer wrote, as dumps in the order of their steps, read by another process within limits.
+
+check_ledger: the same limits for a ledger that is then read here, rollout by rollout.
+"""
 
 from __future__ import annotations
 
@@ -41,12 +44,23 @@ def open_dump(
     the other steps of a directory. The files are read in a process of their own whose memory and time are bounded by
     the files' sizes; MINGCE_DUMP_LIMIT=4 allows four times as much.
     """
-    request = {
-        "path": str(path), "mapping": None if mapping is None else str(mapping), "settings": settings,
-        "steps": None if steps is None else [int(step) for step in steps], "cwd": _here(), "lang": display_lang(),
-    }  # fmt: skip
+    return _ask(
+        path,
+        mapping=None if mapping is None else str(mapping),
+        settings=settings,
+        steps=None if steps is None else [int(step) for step in steps],
+    )
+
+
+def check_ledger(path: Path) -> None:
+    """Refuse a ledger that takes more to unpack than `open_dump` gives a file of its size; damage is not judged."""
+    _ask(path, unpack=True)
+
+
+def _ask(path: Path, **request: Any) -> list[Dump]:
+    """What the reading process answers."""
     with _parcel() as number:
-        code = _READER.ask(request, number)
+        code = _READER.ask({"path": str(path), "cwd": _here(), "lang": display_lang()} | request, number)
         if code != 0:
             raise _ended(str(path), code)
         return read_parcel(number)

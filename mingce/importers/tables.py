@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -77,20 +79,52 @@ def _entry(value: Any, where: str, name: str) -> Any:
 
 def read_parquet(path: Path, size: int) -> tuple[dict[str, list[Any]], dict[str, str]]:
     """Name → one entry a row, and the texts of the file's own metadata."""
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
     where = str(path)
-    try:
-        with pq.ParquetFile(where, page_checksum_verification=True) as file:
-            _allow_parquet(file.metadata, where, size)
-            table = file.read(use_threads=False)
+    with _parquet_errors(where):
+        table = unpack_parquet(path, size)
         table.validate(full=True)
         facts = {
             key.decode("utf-8", "replace"): value.decode("utf-8", "replace")
             for key, value in (table.schema.metadata or {}).items()
         }
         return {name: _rows(table[name], where, name) for name in table.column_names}, facts
+
+
+def unpack_parquet(path: Path, size: int) -> Any:
+    """The whole file as Arrow's table; what it declares is looked at before anything of it is unpacked."""
+    import pyarrow.parquet as pq
+
+    where = str(path)
+    with _parquet_errors(where), pq.ParquetFile(where, page_checksum_verification=True) as file:
+        _allow_parquet(file.metadata, where, size)
+        return file.read(use_threads=False)
+
+
+def unpack_sound_parts(path: Path, size: int) -> None:
+    """Unpack and hold all of a file that can be, so that its price is known although other parts are damaged."""
+    import pyarrow.parquet as pq
+
+    try:
+        unpack_parquet(path, size)
+        return
+    except Refused:
+        raise
+    except DataError:
+        held = []
+    with suppress(DataError), _parquet_errors(str(path)), pq.ParquetFile(path, page_checksum_verification=True) as file:
+        for group in range(file.metadata.num_row_groups):
+            for name in file.schema_arrow.names:
+                with suppress(DataError), _parquet_errors(str(path)):
+                    held.append(file.read_row_group(group, columns=[name], use_threads=False))
+
+
+@contextmanager
+def _parquet_errors(where: str) -> Iterator[None]:
+    """What confuses pyarrow is one sentence."""
+    import pyarrow as pa
+
+    try:
+        yield
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
     except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:

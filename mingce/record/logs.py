@@ -5,14 +5,14 @@ from __future__ import annotations
 import json
 import math
 import os
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from mingce.base.atomic import Hint, disk_errors, try_again
 from mingce.base.errors import RunError
 from mingce.base.places import NOT_THERE
-from mingce.base.reading import MAX_LOG, read_regular
+from mingce.base.reading import MAX_LINE, open_written
 
 
 def append_line(path: Path, line: bytes, hint: Hint = try_again) -> None:
@@ -36,27 +36,32 @@ def as_line(values: Mapping[str, Any]) -> bytes:
     return json.dumps(dict(values), ensure_ascii=False, allow_nan=False).encode() + b"\n"
 
 
-def all_lines(path: Path) -> list[bytes]:
-    """The lines of a log, the last perhaps unfinished; none if there is no such file."""
+def each_line(path: Path) -> Iterator[bytes]:
+    """The lines of a log one by one, the last perhaps unfinished; none if there is no such file.
+
+    Of a line that is longer than any that a run writes come pieces, so that no file takes more memory than its lines.
+    """
     try:
-        *lines, rest = read_regular(path, MAX_LOG).split(b"\n")
-        return [line + b"\n" for line in lines] + ([rest] if rest else [])
+        with open_written(path) as file:
+            yield from iter(lambda: file.readline(MAX_LINE), b"")
     except OSError as error:
         if error.errno in NOT_THERE and not os.path.lexists(path):
-            return []
+            return
         raise RunError(f"{path} cannot be read ({error.strerror}); make it a file that can be read") from error
 
 
 def finished_lines(path: Path) -> list[tuple[int, bytes]]:
     """The lines of a log with their numbers from 1, without a last one that a killed process did not finish."""
-    return [(number, line) for number, line in enumerate(all_lines(path), 1) if line.endswith(b"\n")]
+    return [(number, line) for number, line in enumerate(each_line(path), 1) if line.endswith(b"\n")]
 
 
 def cut_unfinished_line(path: Path) -> None:
     """Takes away what a killed process wrote of a line."""
-    lines = all_lines(path)
-    finished = sum(len(line) for line in lines if line.endswith(b"\n"))
-    if finished < sum(map(len, lines)):
+    size = finished = 0
+    for line in each_line(path):
+        size += len(line)
+        finished = size if line.endswith(b"\n") else finished
+    if finished < size:
         os.truncate(path, finished)
 
 

@@ -228,6 +228,13 @@ class Run:
         assert self.training, "this run was opened for reading only"
         event = {"step": step, "kind": kind, "why": why, "time": round(time.time(), 3), **more}
         self._append(self.events_path, as_line(event | {"sha256": sha256(as_line(event))}))
+        self._cover_events(step)
+
+    def _cover_events(self, step: int) -> None:
+        """Note what happened so far in the checksums, so that a line that is taken away is missed."""
+        lines = [line for _, line in finished_lines(self.events_path)]
+        if lines:
+            self._append(self.checksums.path, self.checksums.line(step, {"events": sha256(b"".join(lines))}))
 
     def events(self, kind: str) -> list[dict[str, Any]]:
         """The events of a kind; lines that cannot be read are skipped."""
@@ -278,10 +285,12 @@ class Run:
         for path in self._logs:
             lines = finished_lines(path)
             until = step if logged or path == self.audit_path else step - 1
-            kept = [line for number, line in lines if step_of(line, path, number) <= until]
-            if len(kept) < len(lines):
-                atomic_write(path, b"".join(kept), hint=self.recovery_hint)
+            later = [step_of(line, path, number) > until for number, line in lines]
+            if any(later):  # a checksum is one of all lines before it, so those after the first go too
+                kept = lines[: later.index(True)]
+                atomic_write(path, b"".join(line for _, line in kept), hint=self.recovery_hint)
         self.checksums.reopen()
+        self._cover_events(step if logged else step - 1)
         self.ledger.drop_after(step)
         if not logged:
             self._take_up(step)

@@ -23,7 +23,7 @@ import pyarrow.parquet as pq
 
 import mingce
 from mingce.base.atomic import Hint, atomic_write, sync_path, try_again
-from mingce.base.errors import ColumnError, MingceError, RunError
+from mingce.base.errors import ColumnError, DataError, MingceError, RunError
 from mingce.base.places import step_name, steps_in
 from mingce.columns import ROW_COLUMNS, column
 from mingce.record.checksums import sha256
@@ -59,6 +59,9 @@ class LedgerStore:
         self.digests: dict[int, str] = {}
         """SHA-256 of the files written by this process, by step, until somebody notes them."""
         self._unsynced: list[Path] = []
+        self.check_bounds: Callable[[Path], object] | None = None
+        """Called with a file before it is read first, where it may be a stranger's; refuses it by a DataError."""
+        self._bounded: dict[int, tuple[int, int]] = {}  # files that unpack to no more than their size allows
         self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
@@ -201,6 +204,7 @@ class LedgerStore:
         """The file of a step, checked for being one of ours; an error while it is read is reported as damage."""
         path = self._path(step)
         try:
+            self._check_bounds(step, path)
             with pq.ParquetFile(path, page_checksum_verification=True) as file:
                 form = int((file.schema_arrow.metadata or {}).get(b"mingce.format", 0))
                 if form > FORMAT:
@@ -209,6 +213,9 @@ class LedgerStore:
                     raise LedgerFileError(
                         f"{path} is not a ledger of mingce; open it with `mingce view` or `mingce audit`"
                     )
+                for name, kind in zip(file.schema_arrow.names, file.schema_arrow.types, strict=True):
+                    if not _is_ours(kind):  # one text stored once can stand for gigabytes of it
+                        raise ValueError(f"column '{name[:80]}' is {str(kind)[:80]}")
                 yield file
         except FileNotFoundError as error:
             raise RunError(f"there is no ledger of step {step} in {self.directory}; {self._steps_there()}") from error
@@ -219,6 +226,16 @@ class LedgerStore:
             raise LedgerFileError(
                 f"{path} is damaged or cut short ({reason}); restore it from a copy or delete it"
             ) from error
+
+    def _check_bounds(self, step: int, path: Path) -> None:
+        """A file may be a stranger's, and a few bytes of it stand for gigabytes: tried once by whoever opened it."""
+        if self.check_bounds is None or self._bounded.get(step) == (stamp := _stamp(path)):
+            return
+        try:
+            self.check_bounds(path)
+        except DataError as error:
+            raise LedgerFileError(str(error)) from error
+        self._bounded[step] = stamp
 
     def _uids(self, step: int) -> list[str]:
         with self._opened(step) as file:
@@ -277,6 +294,13 @@ class _UidIndex:
             query = "SELECT step, keys FROM files WHERE instr(keys, ?) ORDER BY step"
             files = database.execute(query, (key,)).fetchall()
         return [(step, at // 8) for step, keys in files for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
+
+
+def _is_ours(kind: pa.DataType) -> bool:
+    """A text, a number, or a list of numbers, which is all that is ever written."""
+    if pa.types.is_list(kind):
+        return bool(pa.types.is_primitive(kind.value_type))
+    return bool(pa.types.is_primitive(kind) or pa.types.is_string(kind))
 
 
 def _key(uid: str) -> bytes:

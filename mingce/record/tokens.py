@@ -15,15 +15,17 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 from mingce.base.paths import expanded
 from mingce.base.reading import read_regular
 from mingce.base.user_cache import cache_directory
 
-MAX_FILE = 256 << 20
+MAX_FILE = 64 << 20  # the largest there are have half of it
 SMOLLM2 = "smollm2-135m-instruct"
 """The directory of the converted model in the user's cache."""
 BROKEN = "\ufffd"
+_ONLY_DECODES = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding"))
 _BYTE_FALLBACK = 6  # length of <0xE4>
 
 
@@ -67,9 +69,10 @@ class TokenTexts:
         try:
             from tokenizers import Tokenizer
 
-            text = read_regular(file, MAX_FILE).decode()
-            self._tokenizer = Tokenizer.from_str(text)
-            layout = json.loads(text)
+            layout = json.loads(read_regular(file, MAX_FILE)) | _ONLY_DECODES
+            if not _is_short(layout.get("decoder")):
+                layout["decoder"] = None
+            self._tokenizer = Tokenizer.from_str(json.dumps(layout))
         except Exception:  # whatever is wrong with the file, ids can still be shown
             return
         self._special = {token["id"] for token in layout.get("added_tokens") or [] if token.get("special")}
@@ -115,6 +118,18 @@ class TokenTexts:
             decoded = self._tokenizer.decode([token_id], skip_special_tokens=False)
             return str(decoded or token).encode()
         return str(token).encode()
+
+
+def _is_short(decoder: Any) -> bool:
+    """Whether no step of a decoder makes texts longer: a few that each do make gigabytes of one letter."""
+    if not isinstance(decoder, dict):
+        return decoder is None
+    if decoder.get("type") == "Sequence":
+        return all(map(_is_short, decoder["decoders"]))
+    pattern = decoder.get("pattern")
+    if decoder.get("type") != "Replace":
+        return pattern is None
+    return len(decoder["content"]) <= len(pattern.get("String", "")) if isinstance(pattern, dict) else False
 
 
 def _whole(pieces: Sequence[bytes], start: int) -> int:

@@ -15,17 +15,19 @@ from typing import Literal
 
 from mingce.base.errors import MingceError
 from mingce.base.places import steps_in
-from mingce.base.reading import MAX_LOG, open_regular, read_regular
+from mingce.base.reading import open_written, read_regular
 from mingce.base.texts import sentence
 from mingce.record import checkpoints
 from mingce.record.checksums import chain_of, seal, sha256
-from mingce.record.logs import all_lines, as_line
+from mingce.record.logs import as_line, each_line
 from mingce.record.run import Run, step_name
 
 State = Literal["whole", "damaged", "uncovered"]
 LOGS = ("metrics", "timings", "audit")
-_DIGESTS = (*LOGS, "ledger", "config")
+_DIGESTS = (*LOGS, "ledger", "config", "events")
 LARGEST_EVENTS = 64 << 20
+MOST_UNFIT = 1000
+"""Lines of checksums.jsonl that do not match; what follows so many is not read."""
 _IGNORED = ("lock", "uids.sqlite", "uids.sqlite-journal")
 """The lock says who trains, and the index is made again from the ledgers whenever it does not fit."""
 
@@ -74,7 +76,7 @@ def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> I
     yield _config(run, records)
     for kind in LOGS:
         yield from _log(run.path / f"{kind}.jsonl", records.digests[kind])
-    yield from _events(run.events_path)
+    yield from _events(run.events_path, records.digests["events"])
     yield from _ledgers(run, dict(records.digests["ledger"]), progress)
     yield from _tensorboard(run, progress)
     yield from _others(run)
@@ -82,10 +84,9 @@ def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> I
 
 def _read_records(run: Run) -> tuple[_Records, str]:
     """What checksums.jsonl says, and what is wrong with it."""
-    records, wrong, before = _Records({kind: [] for kind in _DIGESTS}, set(), False), "", ""
-    lines = all_lines(run.checksums.path)
-    records.there = bool(lines)
-    for number, line in enumerate(lines, 1):
+    records, wrong, before, unfit = _Records({kind: [] for kind in _DIGESTS}, set(), False), "", "", 0
+    for number, line in enumerate(each_line(run.checksums.path), 1):
+        records.there = True
         try:
             values = json.loads(line)
             chain = values.pop("chain")
@@ -95,10 +96,14 @@ def _read_records(run: Run) -> tuple[_Records, str]:
             fits, values, step = False, {}, 0
         if not fits:
             wrong = wrong or sentence("files.line", number=number)
+            unfit += 1
+            if unfit > MOST_UNFIT:
+                break
         before = chain_of(line)
-        records.chains.add(before)
-        for kind, digest in values.items() if fits else ():
-            records.digests.setdefault(kind, []).append((step, digest))
+        if fits:
+            records.chains.add(before)
+            for kind in values.keys() & records.digests.keys():
+                records.digests[kind].append((step, str(values[kind])))
     return records, wrong
 
 
@@ -133,41 +138,58 @@ def _config(run: Run, records: _Records) -> FileState:
 
 def _log(path: Path, expected: list[tuple[int, str]]) -> Iterator[FileState]:
     """A log against the digests of its lines; lines before the first and after the last digest are not covered."""
-    lines = [sha256(line) for line in all_lines(path)]
-    known = {digest for _, digest in expected}
-    missing = [step for step, digest in expected if digest not in lines]
-    places = [index for index, digest in enumerate(lines) if digest in known]
-    matched = [lines[index] for index in places]
+    known, seen, in_order = {digest for _, digest in expected}, set[str](), True
+    number = matched = last = 0
+    for number, line in enumerate(each_line(path), 1):
+        digest = sha256(line)
+        if digest in known:
+            in_order &= matched < len(expected) and digest == expected[matched][1] and last in (0, number - 1)
+            matched, last = matched + 1, number
+            seen.add(digest)
+    missing = [step for step, digest in expected if digest not in seen]
     if missing:
         listed = ", ".join(map(str, missing[:5])) + (" …" if len(missing) > 5 else "")
         yield _damaged(path.name, "lines_missing", count=len(missing), steps=listed)
-    elif matched != [digest for _, digest in expected] or (places and places[-1] - places[0] + 1 != len(places)):
+    elif not in_order:
         yield _damaged(path.name, "lines_moved")
     elif expected:
         yield FileState(path.name, "whole")
-    if len(lines) > len(matched) and not missing:
-        yield _uncovered(path.name, "lines_uncovered", count=len(lines) - len(matched))
+    if number > matched and not missing:
+        yield _uncovered(path.name, "lines_uncovered", count=number - matched)
 
 
-def _events(path: Path) -> Iterator[FileState]:
-    lines, wrong, uncovered = all_lines(path), [], 0
-    for number, line in enumerate(lines, 1):
-        try:
-            values = json.loads(line)
-            digest = values.pop("sha256", None)
-            fits = line == as_line(values | {"sha256": digest}) and digest == sha256(as_line(values))
-            older = digest is None and set(values) == {"step", "kind", "why", "time"}
-        except (ValueError, TypeError, AttributeError, RecursionError):
-            fits = older = False
+def _events(path: Path, expected: list[tuple[int, str]]) -> Iterator[FileState]:
+    """Every line against its own checksum, and all up to one of them against the last that checksums.jsonl has."""
+    wrong, uncovered, number, so_far = list[int](), 0, 0, hashlib.sha256()
+    complete = not expected
+    for number, line in enumerate(each_line(path), 1):
+        fits, older = _event_fits(line)
         uncovered += older
         if not fits and not older:
             wrong.append(number)
+            if len(wrong) == 5:
+                break
+        so_far.update(line)
+        complete = complete or so_far.hexdigest() == expected[-1][1]
     if wrong:
-        yield _damaged(path.name, "lines_damaged", lines=", ".join(map(str, wrong[:5])))
+        yield _damaged(path.name, "lines_damaged", lines=", ".join(map(str, wrong)))
+    elif not complete:
+        yield _damaged(path.name, "events_missing")
     elif uncovered:
         yield _uncovered(path.name, "older_run")
-    elif lines:
+    elif number:
         yield FileState(path.name, "whole")
+
+
+def _event_fits(line: bytes) -> tuple[bool, bool]:
+    """Whether the line matches its checksum, and whether it is one from before there were any."""
+    try:
+        values = json.loads(line)
+        digest = values.pop("sha256", None)
+        fits = line == as_line(values | {"sha256": digest}) and digest == sha256(as_line(values))
+        return fits, digest is None and set(values) == {"step", "kind", "why", "time"}
+    except (ValueError, TypeError, AttributeError, RecursionError):
+        return False, False
 
 
 def _ledgers(run: Run, digests: dict[int, str], progress: Callable[[str], object]) -> Iterator[FileState]:
@@ -189,7 +211,7 @@ def _ledgers(run: Run, digests: dict[int, str], progress: Callable[[str], object
 
 def _whole_file(root: Path, name: str, digest: str) -> FileState:
     try:
-        with open_regular(root / name) as file:
+        with open_written(root / name) as file:
             whole = hashlib.file_digest(file, "sha256").hexdigest() == digest
     except OSError as error:
         return FileState(name, "damaged", str(error.strerror))
@@ -207,7 +229,7 @@ def _tensorboard(run: Run, progress: Callable[[str], object]) -> Iterator[FileSt
             if path.stat().st_size > LARGEST_EVENTS:
                 yield _uncovered(name, "large")
             else:
-                yield _events_file(name, read_regular(path, MAX_LOG))
+                yield _events_file(name, read_regular(path, LARGEST_EVENTS))
         except OSError as error:
             yield FileState(name, "damaged", str(error.strerror))
 

@@ -18,11 +18,10 @@ from typing import Any
 
 import numpy as np
 
-from mingce.base.reading import open_regular
+from mingce.base.reading import MAX_LINE, open_regular
 from mingce.sources.series import Part, Series
 
 MAX_LOG = 1 << 30  # bytes; 10⁵ steps of 60 metrics are 200 MB
-MAX_LINE = 4 << 20
 MAX_STEP = 10**12
 MAX_NAME = 200
 MAX_NAMES = 2000  # different metrics of a run

@@ -31,6 +31,7 @@ from mingce.specs.settings import AccountSettings, by_dotted_key
 
 if TYPE_CHECKING:
     from mingce.record.dump import Dump
+    from mingce.record.store import LedgerStore
 
 _OWNER = re.compile(r"process (\d+) on (\S+)")
 _MAGIC = b"PAR1"
@@ -170,21 +171,29 @@ class RunSource(Source):
 
             raise LedgerFileError(f"{self._path(step)}: {fault}")
 
+    @property
+    def _ledger(self) -> LedgerStore:
+        """The run's ledgers, each tried within bounds before it is read: the run may be a stranger's."""
+        from mingce.importers.opening import check_ledger
+
+        self._run.ledger.check_bounds = check_ledger
+        return self._run.ledger
+
     def stamp(self, step: int) -> object:
         self.expect(step)
         return self._checked[step][0]
 
     def size(self, step: int) -> int:
-        return int(self._read(step, lambda: self._run.ledger.count(step)))
+        return int(self._read(step, lambda: self._ledger.count(step)))
 
     def token_column(self, step: int, name: str) -> Ragged | None:
-        stored = self._read(step, lambda: self._run.ledger.column(step, name))
+        stored = self._read(step, lambda: self._ledger.column(step, name))
         if stored is None:
             return None
         return _ragged(stored)
 
     def row_column(self, step: int, name: str) -> list[Any] | None:
-        stored = self._read(step, lambda: self._run.ledger.column(step, name))
+        stored = self._read(step, lambda: self._ledger.column(step, name))
         if stored is None:
             return None
         values: list[Any] = stored.to_pylist()
@@ -208,20 +217,20 @@ class RunSource(Source):
         return np.concatenate(found) if found else np.zeros(self.size(step), dtype=bool)
 
     def _parts(self, step: int, names: Sequence[str]) -> Iterator[pa.Table]:
-        parts = self._run.ledger.parts(step, names)
+        parts = self._ledger.parts(step, names)
         while (table := self._read(step, lambda: next(parts, None))) is not None:
             yield table
 
     def rollouts(
         self, step: int, rows: Sequence[int], names: Sequence[str] | None = None, tokens: int = MAX_TOKENS
     ) -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = self._read(step, lambda: self._run.ledger.rollouts(step, rows, names, tokens))
+        found: list[dict[str, Any]] = self._read(step, lambda: self._ledger.rollouts(step, rows, names, tokens))
         return found
 
     def settings(self, step: int) -> AccountSettings:
         config = self.config()
         beta = self._metrics.series().at(step, "critic/kl_coeff")
-        whiten = "whitened_advantages" in self._read(step, lambda: self._run.ledger.column_names(step))
+        whiten = "whitened_advantages" in self._read(step, lambda: self._ledger.column_names(step))
         return AccountSettings.from_config(config, beta=beta, whiten=whiten).checked()
 
     def tokens(self) -> TokenTexts:

@@ -22,7 +22,7 @@ class KLKind:
     """One estimate of the KL; `aliases` are verl's names.
 
     `twin` takes a float or a NumPy array. `as_loss`: its gradient depends on the reference. `verl_clamp`: verl limits
-    it to ± this.
+    it to ± this. `linear`: it grows with |x| and not with its square.
     """
 
     name: str
@@ -33,6 +33,7 @@ class KLKind:
     twin: Callable[[Any], Any]
     as_loss: bool = True
     verl_clamp: float | None = None
+    linear: bool = False
 
 
 _TABLE = (
@@ -44,8 +45,9 @@ _TABLE = (
         "unbiased; a single token may be negative",
         lambda x: x,
         as_loss=False,
+        linear=True,
     ),
-    KLKind("abs", (), "|x|", "绝对值", "its absolute value", abs),
+    KLKind("abs", (), "|x|", "绝对值", "its absolute value", abs, linear=True),
     KLKind("k2", ("mse",), "½x²", "梯度等于真实 KL 的梯度", "its gradient is that of the true KL", lambda x: x * x / 2),
     KLKind(
         "k3",

@@ -6,19 +6,22 @@ once in a run.
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 
-from mingce.base.lang import display_lang, say
 from mingce.base.texts import sentence
 from mingce.config import Config
-from mingce.specs import find_estimator
+from mingce.credit import whitens
+from mingce.specs import KL_KINDS, find_estimator
+from mingce.specs.kl import kl_name
 
 WINDOW = 3
 """How many steps in a row must show it."""
 OUTWEIGHS = 2.0
-"""How many times the spread of the scores the KL's share of a rollout's reward must be."""
+"""How many times the spread of the scores the KL's share of a rollout's reward must be; the same for its losses."""
 Metrics = Mapping[str, float]
 
 
@@ -53,10 +56,9 @@ def standstill(recent: Sequence[Metrics], config: Config) -> Standstill | None:
     """Why the last steps taught nothing, if they are `WINDOW` and did not: the deepest cause only."""
     if len(recent) < WINDOW:
         return None
-    for cause, holds in _CAUSES.items():
+    for cause, holds in (_CAUSES | {"kl_loss": partial(_kl_loss_outweighs, config)}).items():
         if holds(recent):
-            zh, en = _words(cause, recent, config)
-            return Standstill(cause, say(display_lang(), zh, en))
+            return Standstill(cause, sentence(f"training.standstill_{cause}", **_numbers(recent, config)))
     return None
 
 
@@ -108,6 +110,27 @@ def _spread(x: Metrics) -> float:
     return x["critic/score/max"] - x["critic/score/min"]
 
 
+def _kl_loss_outweighs(config: Config, recent: Sequence[Metrics]) -> bool:
+    names = ("actor/kl_loss", "critic/advantages/max", "critic/advantages/min")
+    return _all(recent, lambda x: _kl_loss_pull(x, config) > OUTWEIGHS * _advantage_pull(x, config) > 0, *names)
+
+
+def _kl_loss_pull(x: Metrics, config: Config) -> float:
+    """How strongly the KL in the loss pulls a token's log-probability back to the reference: weight × distance.
+
+    k2, k3 and the full KL are about half the square of that distance; k1 and abs pull alike wherever the policy is.
+    """
+    kind = KL_KINDS.get(kl_name(config.kl.loss_estimator))
+    return config.kl.loss_coef * (
+        1.0 if kind is not None and kind.linear else math.sqrt(2 * max(x["actor/kl_loss"], 0.0))
+    )
+
+
+def _advantage_pull(x: Metrics, config: Config) -> float:
+    """How strongly the policy loss pulls at the most: 1 on average where advantages are whitened."""
+    return 1.0 if whitens(config) else max(abs(x[f"critic/advantages/{part}"]) for part in ("max", "min"))
+
+
 def _no_gradient(recent: Sequence[Metrics]) -> bool:
     return _all(
         recent, lambda x: x["actor/updates"] > 0 and x["actor/grad_norm"] == 0, "actor/updates", "actor/grad_norm"
@@ -124,54 +147,20 @@ _CAUSES: dict[str, Callable[[Sequence[Metrics]], bool]] = {
 }
 
 
-def _words(cause: str, recent: Sequence[Metrics], config: Config) -> tuple[str, str]:
-    """The sentence of a cause, in Chinese and English."""
-    last, n, s = recent[-1], len(recent), config.sampling
-    score = f"{last.get('critic/score/mean', 0.0):.4g}"
-    if cause == "empty":
-        return (
-            f"最近 {n} 步的回答全是空的，学不到东西；请看提示模板（data.chat）和停止符（sampling.stop）",
-            f"every answer of the last {n} steps was empty, so nothing is learned; look at the prompt's template "
-            "(data.chat) and at sampling.stop",
-        )
-    if cause == "cut":
-        return (
-            f"最近 {n} 步的回答全被截在 {s.max_new_tokens} 个 token，得分没有差别，学不到东西；"
-            "请加大 sampling.max_new_tokens，或检查模型会不会给出结束符",
-            f"every answer of the last {n} steps was cut at {s.max_new_tokens} tokens and none did better than "
-            "another, so nothing is learned; raise sampling.max_new_tokens, or see whether the model knows its stop "
-            "token",
-        )
-    if cause == "scores":
-        return (
-            f"最近 {n} 步的每条回答都得 {score} 分，没有好坏之分，学不到东西；请用 mingce check 检查打分，"
-            f"换难度合适的提示，或提高 sampling.temperature（现为 {s.temperature:g}）",
-            f"every answer of the last {n} steps scored {score}, none better than another, so nothing is learned; look "
-            f"at the scorer with mingce check, take prompts of another difficulty, or raise sampling.temperature "
-            f"(now {s.temperature:g})",
-        )
-    if cause == "advantages":
-        return (
-            f"最近 {n} 步的优势全为 0（train/rows_without_signal = 1，平均得分 {score}），学不到东西；"
-            f"同一提示的回答得分都一样时就会如此：请加大 samples_per_prompt（现为 {config.samples_per_prompt}）"
-            f"或 sampling.temperature（现为 {s.temperature:g}），或换难度合适的提示",
-            f"every advantage of the last {n} steps was 0 (train/rows_without_signal = 1, mean score {score}), so "
-            f"nothing is learned; it is so where all answers to a prompt score alike: raise samples_per_prompt (now "
-            f"{config.samples_per_prompt}) or sampling.temperature (now {s.temperature:g}), or take prompts of another "
-            "difficulty",
-        )
-    if cause == "kl":
-        share, spread, beta = _kl_share(last), _spread(last), last.get("critic/kl_coeff", config.kl.reward_coef)
-        return (
-            f"最近 {n} 步里 KL 压过了得分：它使一条回答的奖励变动 {share:.3g}，而得分最多相差 {spread:.3g}；"
-            f"请减小 kl.reward_coef（β 现为 {beta:.3g}）",
-            f"the KL outweighed the score in the last {n} steps: it moved a rollout's reward by {share:.3g}, where "
-            f"scores differ by {spread:.3g} at most; lower kl.reward_coef (β is now {beta:.3g})",
-        )
-    assert cause == "gradient"
-    return (
-        f"最近 {n} 步 actor 的梯度恰为 0（平均得分 {score}），学不到东西；"
-        "请看损失里还有没有 token（loss_mask）和裁剪（actor.clip_*）",
-        f"the actor's gradient was exactly 0 in the last {n} steps (mean score {score}), so nothing is learned; see "
-        "whether tokens are left in the loss (loss_mask) and what is clipped (actor.clip_*)",
-    )
+def _numbers(recent: Sequence[Metrics], config: Config) -> dict[str, object]:
+    """What the sentences of the causes name."""
+    last = recent[-1]
+    known = "critic/score/max" in last and "critic/rewards/max" in last
+    return {
+        "n": len(recent),
+        "score": last.get("critic/score/mean", 0.0),
+        "cut": config.sampling.max_new_tokens,
+        "temperature": config.sampling.temperature,
+        "samples": config.samples_per_prompt,
+        "beta": last.get("critic/kl_coeff", config.kl.reward_coef),
+        "share": _kl_share(last) if known else 0.0,
+        "spread": _spread(last) if known else 0.0,
+        "pull": _kl_loss_pull(last, config) if "actor/kl_loss" in last else 0.0,
+        "most": _advantage_pull(last, config) if "critic/advantages/max" in last else 0.0,
+        "weight": config.kl.loss_coef,
+    }

@@ -5,9 +5,11 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
+from contextlib import suppress
 
 import numpy as np
 
+from mingce.record.store import LedgerFileError
 from mingce.sources.rollouts import numbers, score_of, token_ids
 from mingce.sources.source import Array, Source
 from mingce.view.answers import Answer, Recurring, Through
@@ -17,6 +19,7 @@ THROUGH_TOKENS = 20_000
 THROUGH_STEPS = 1000
 THROUGH_ROWS = 5_000_000
 PROMPTS = 50
+MAX_REFUSED = 5  # ledgers that cannot be read; each may have taken seconds
 
 
 class PromptIndex:
@@ -33,16 +36,29 @@ class PromptIndex:
     def refresh(self) -> None:
         """Reads the steps that are new or have changed, and forgets those that have gone."""
         there = self._source.ledger_steps()
-        most = min(THROUGH_STEPS, THROUGH_ROWS // max(self._source.size(there[-1]), 1)) if there else 1
+        most = min(THROUGH_STEPS, THROUGH_ROWS // max(self._newest_size(there), 1))
         every = math.ceil(len(there) / max(most, 1))
         steps = there[:: every or 1]
-        self.left_out = len(there) - len(steps)
         self._steps = {step: known for step, known in self._steps.items() if step in set(steps)}
+        refused = 0
         for step in steps:
-            stamp = self._source.stamp(step)
-            if step not in self._steps or self._steps[step][0] != stamp:
-                prompts = self._source.row_column(step, "prompt") or []
-                self._steps[step] = stamp, np.array([hash(prompt) for prompt in prompts], dtype=np.int64)
+            try:
+                stamp = self._source.stamp(step)
+                if step not in self._steps or self._steps[step][0] != stamp:
+                    prompts = self._source.row_column(step, "prompt") or []
+                    self._steps[step] = stamp, np.array([hash(prompt) for prompt in prompts], dtype=np.int64)
+            except LedgerFileError:  # reported with the run
+                refused += 1
+                if refused == MAX_REFUSED:
+                    break
+        self.left_out = len(there) - len(self._steps)
+
+    def _newest_size(self, there: Sequence[int]) -> int:
+        """How many rollouts the newest step has that can be read."""
+        for step in there[: -MAX_REFUSED - 1 : -1]:
+            with suppress(LedgerFileError):
+                return self._source.size(step)
+        return 0
 
     def places(self, prompt: str) -> list[tuple[int, int]]:
         """(step, row) of every rollout of the prompt, in order."""
