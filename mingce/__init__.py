@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from mingce.algorithms.own import estimator, policy_loss
     from mingce.api import load_run, train
-    from mingce.config import read_config
+    from mingce.config.reading import read_config
     from mingce.credit import assign_credit
     from mingce.engine.local import build_roles
     from mingce.ledger import Ledger
@@ -47,7 +47,7 @@ _MODULES = {
     "estimator": "mingce.algorithms.own",
     "load_run": "mingce.api",
     "policy_loss": "mingce.algorithms.own",
-    "read_config": "mingce.config",
+    "read_config": "mingce.config.reading",
     "train": "mingce.api",
 }
 
