@@ -14,8 +14,9 @@ from safetensors import safe_open
 from torch import Tensor
 
 from mingce.base.errors import RunError
+from mingce.base.places import step_name
 from mingce.record.checkpoints import Checkpoint, best_step, load, load_newest, save
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 from mingce.roles.optimizer_state import flatten_optimizer, restore_optimizer
 
 # ── saving and loading ───────────────────────────────────────────────────────────────────────────────────────────────

@@ -21,8 +21,9 @@ import pytest
 from checkpoint_steps import is_whole, never, save_step
 
 from mingce.base.errors import RunError
+from mingce.base.places import step_name
 from mingce.record.checkpoints import load_newest
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning"),

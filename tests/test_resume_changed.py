@@ -16,8 +16,9 @@ from rich.console import Console
 from test_train import trained
 
 from mingce.base.errors import MingceError, RunError
+from mingce.base.places import step_name
 from mingce.record import checkpoints
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 from mingce.training import fingerprints, start
 
 SMALL = (

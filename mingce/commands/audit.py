@@ -19,13 +19,13 @@ from mingce.audit.finding import Check, Finding, Report
 from mingce.audit.report import Audited, audited_json, audited_markdown, show
 from mingce.audit.terminal import print_verdict, worst
 from mingce.base.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
+from mingce.base.places import step_name, steps_in
 from mingce.base.reading import parse_yaml
 from mingce.base.terminal import make_console, write
 from mingce.base.texts import sentence, sentence_pair
 from mingce.commands.findings import one_line
 from mingce.importers.aliases import SETTINGS
 from mingce.record.dump import Dump
-from mingce.record.run import step_name, steps_in
 
 REPLAY = Check("K14 replay", sentence_pair("audit.replay"), (), lambda evidence: ())
 PATIENCE = 2.0

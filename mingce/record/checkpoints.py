@@ -31,10 +31,10 @@ from torch import Tensor
 import mingce
 from mingce.base.atomic import atomic_directory, atomic_write, clean_leftovers, remove_directory
 from mingce.base.errors import RunError
-from mingce.base.places import NOT_THERE
+from mingce.base.places import NOT_THERE, step_name
 from mingce.base.reading import MAX_JSON, read_regular
 from mingce.record.checksums import sha256
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 from mingce.record.tensor_files import Stored, measure, safetensors, write_file
 
 FORMAT = 2

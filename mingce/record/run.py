@@ -36,19 +36,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 import yaml
 
-from mingce.base.atomic import (
-    atomic_directory,
-    atomic_write,
-    clean_leftovers,
-    disk_errors,
-    make_directory,
-    remove_directory,
-    sync_path,
-)
+from mingce.base import atomic
 from mingce.base.errors import RunError
-from mingce.base.places import NOT_THERE, Anchors
-from mingce.base.places import step_name as step_name
-from mingce.base.places import steps_in as steps_in
+from mingce.base.places import NOT_THERE, Anchors, step_name, steps_in
 from mingce.base.reading import read_regular, read_yaml
 from mingce.record.checksums import Checksums, sha256
 from mingce.record.logs import (
@@ -120,11 +110,11 @@ class Run:
             name = next(new for new in iter(_new_name, "") if not (root / new).exists())
         check_name(name)
         path = root / name
-        clean_leftovers(root, older_than=_ABANDONED_AFTER)
+        atomic.clean_leftovers(root, older_than=_ABANDONED_AFTER)
         try:
             if path.exists():
                 raise FileExistsError
-            with atomic_directory(path) as beside:
+            with atomic.atomic_directory(path) as beside:
                 (beside / "config.yaml").write_bytes(settings := _yaml(config))
                 checksums = Checksums(beside / "checksums.jsonl")
                 checksums.path.write_bytes(checksums.line(-1, {"config": sha256(settings)}))
@@ -148,11 +138,11 @@ class Run:
             return cls(path, None)
         lock = _Lock(path / "lock")
         for folder in ("ledger", "checkpoints"):
-            make_directory(path / folder)
+            atomic.make_directory(path / folder)
         run = cls(path, lock)
         inside = [run.checkpoints_path / step_name(step) for step in run.checkpoint_steps()]
         for directory in (path, run.checkpoints_path, run.ledger_path, *inside):
-            clean_leftovers(directory)
+            atomic.clean_leftovers(directory)
         for log in (*run._logs, run.events_path):
             cut_unfinished_line(log)
         return run
@@ -281,14 +271,14 @@ class Run:
         # Checkpoints first: were this interrupted, the next resume must not begin after the metrics that are left.
         for newer in self.checkpoint_steps():
             if newer > step:
-                remove_directory(self.checkpoints_path / step_name(newer))
+                atomic.remove_directory(self.checkpoints_path / step_name(newer))
         for path in self._logs:
             lines = finished_lines(path)
             until = step if logged or path == self.audit_path else step - 1
             later = [step_of(line, path, number) > until for number, line in lines]
             if any(later):  # a checksum is one of all lines before it, so those after the first go too
                 kept = lines[: later.index(True)]
-                atomic_write(path, b"".join(line for _, line in kept), hint=self.recovery_hint)
+                atomic.atomic_write(path, b"".join(line for _, line in kept), hint=self.recovery_hint)
         self.checksums.reopen()
         self._cover_events(step if logged else step - 1)
         self.ledger.drop_after(step)
@@ -307,12 +297,12 @@ class Run:
     def sync(self) -> None:
         """Flush metrics and ledgers to the disk; a checkpoint does so before it appears."""
         self.check_place()
-        with disk_errors(self.path, hint=self.recovery_hint):
+        with atomic.disk_errors(self.path, hint=self.recovery_hint):
             for path in self._logs:
                 if path.exists():
-                    sync_path(path)
+                    atomic.sync_path(path)
             self.ledger.sync()
-            sync_path(self.path)
+            atomic.sync_path(self.path)
 
     def recovery_hint(self, remedy: str) -> str:
         """What to do when the disk refuses: `remedy`, which checkpoint is left, and how to resume from it."""
@@ -357,7 +347,7 @@ class _Lock:
             raise RunError(
                 f"another process is training in {path.parent} ({owner}); wait for it or end it, then resume"
             ) from None
-        with disk_errors(path):
+        with atomic.disk_errors(path):
             self._file.truncate(0)
             self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
             self._file.flush()
@@ -376,7 +366,7 @@ class _Lock:
 
 def _open_lock(path: Path) -> TextIO:
     """The lock's file; something else in its place is one sentence."""
-    with disk_errors(path):
+    with atomic.disk_errors(path):
         try:
             handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
         except OSError as error:

@@ -14,13 +14,13 @@ from pathlib import Path
 from typing import Literal
 
 from mingce.base.errors import MingceError
-from mingce.base.places import steps_in
+from mingce.base.places import step_name, steps_in
 from mingce.base.reading import open_written, read_regular
 from mingce.base.texts import sentence
 from mingce.record import checkpoints
 from mingce.record.checksums import chain_of, seal, sha256
 from mingce.record.logs import as_line, each_line
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 
 State = Literal["whole", "damaged", "uncovered"]
 LOGS = ("metrics", "timings", "audit")

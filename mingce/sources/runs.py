@@ -19,10 +19,10 @@ import yaml
 
 from mingce.base.errors import MingceError, RunError
 from mingce.base.machine import is_running
-from mingce.base.places import steps_named
+from mingce.base.places import step_name, steps_named
 from mingce.base.reading import open_regular, read_yaml
 from mingce.columns import ROW_COLUMNS
-from mingce.record.run import Run, step_name
+from mingce.record.run import Run
 from mingce.record.tokens import TokenTexts, tokenizer_file
 from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, RunEvent, Skipped
 from mingce.sources.series import Series
