@@ -21,7 +21,7 @@ from torch import Tensor
 from mingce.algorithms import advantage
 from mingce.record.dump import Dump, with_ledger_names
 from mingce.specs import AGGREGATIONS, ESTIMATORS
-from mingce.specs.estimator import TRUNCATIONS, lambda_of
+from mingce.specs.estimator import TRUNCATIONS, lambda_of, row_inputs
 from mingce.specs.settings import DumpSettings
 
 Stage = Callable[["Case"], None]
@@ -326,4 +326,5 @@ def estimators_of(maker: str) -> list[str]:
     """The estimators that a clean batch of this maker may have."""
     if maker == "verl":
         return ["gae", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus"]
-    return [name for name, spec in ESTIMATORS.items() if "attention_weights" not in spec.inputs]
+    measured_apart = {"attention_weights", *row_inputs()}
+    return [name for name, spec in ESTIMATORS.items() if not measured_apart & {*spec.inputs}]

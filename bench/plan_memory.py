@@ -95,8 +95,8 @@ def as_on_gpus() -> ExitStack:
         return False
 
     stack = ExitStack()
-    for module in ("bare", "trunk", "vocabulary"):
-        stack.enter_context(mock.patch(f"mingce.models.{module}.fits", never))
+    for name in ("supports", "vocabulary.supports_logits"):
+        stack.enter_context(mock.patch(f"mingce.models.cpu.{name}", never))
     return stack
 
 

@@ -13,8 +13,8 @@ import time
 from pathlib import Path
 
 TESTS = (
-    "advantage", "kl", "losses", "masking", "verl_names", "models_bare", "models_log_probs", "models_sampling",
-    "models_trunk", "models_value", "audit_replay", "tasks_reward_model",
+    "advantage", "kl", "losses", "masking", "verl_names", "models_cpu_decoder", "models_log_probs", "models_sampling",
+    "models_cpu", "models_value", "audit_replay", "tasks_reward_model",
 )  # fmt: skip
 SETTINGS: dict[str, tuple[str, dict[str, str]]] = {  # name: the instructions it needs, the environment
     "no vectors, 1 thread": ("", {

@@ -47,6 +47,7 @@ def ledger_of(config: Config, seed: int, updated: bool = True) -> Ledger:
         "policy_version": [STEP - 1] * ROWS,
         "data_source": ["toy"] * ROWS,
         "bootstrap_value": normal()[:, 0].tolist(),
+        "greedy_score": normal()[:, 0].tolist(),
     }
     ledger = Ledger(ids, chosen, present, rows)
     old = -normal().abs()

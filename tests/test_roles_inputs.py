@@ -13,7 +13,7 @@ import torch
 from rich.console import Console
 
 import mingce
-from mingce.columns import COLUMNS
+from mingce.columns import COLUMNS, ROW_COLUMNS
 from mingce.config import read_config
 from mingce.engine.local import build_roles
 from mingce.ledger import Ledger
@@ -28,26 +28,17 @@ SMALL = ("steps=2", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rol
          "threads=1")  # fmt: skip
 
 
-class Actor:
-    """Counts how often it is asked for its attention."""
-
-    def __init__(self) -> None:
-        self.passes = 0
-
-    def attention(self, ledger: Ledger) -> dict[str, torch.Tensor]:
-        self.passes += 1
-        return {"attention_weights": torch.ones(ledger.mask.shape)}
-
-
 @pytest.mark.parametrize("name", ESTIMATORS)
-def test_what_an_estimator_names_is_measured_and_nothing_else(name: str) -> None:
-    actor: Any = Actor()
+def test_what_an_estimator_names_is_measured_and_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    measured: list[str] = []
+    for column in list(ON_REQUEST):
+        monkeypatch.setitem(ON_REQUEST, column, lambda rollouts, column=column: measured.append(column))
+    nobody: Any = SimpleNamespace()
     ledger = Ledger(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3))
-    reward: Any = SimpleNamespace()
-    measure_inputs(ESTIMATORS[name].inputs, Rollouts(ledger, [], 1, actor, reward))
-    requested = [column for column in ESTIMATORS[name].inputs if column in ON_REQUEST]
-    assert all(column in ledger or column in ledger.rows for column in requested)
-    assert actor.passes == requested.count("attention_weights")
+    measure_inputs(ESTIMATORS[name].inputs, Rollouts(ledger, [], 1, nobody, nobody))
+    assert measured == [column for column in ESTIMATORS[name].inputs if column in ON_REQUEST]
+    given = {*ROW_COLUMNS, *COLUMNS} - {*ON_REQUEST}
+    assert {*ESTIMATORS[name].inputs} <= given | {*measured}
 
 
 def test_greedy_scores_are_those_of_one_greedy_answer_to_each_prompt() -> None:

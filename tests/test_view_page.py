@@ -27,6 +27,7 @@ from mingce.record.run import Run
 from mingce.record.store import LedgerStore
 from mingce.sources.library import Library
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
+from mingce.specs.estimator import row_inputs
 from mingce.specs.kl import KL_NAMES
 from mingce.training.start import train
 from mingce.view.api import Api
@@ -361,6 +362,7 @@ def random_batch(draw: random.Random, rows: int) -> dict[str, Any]:
         "mask": mask, "after": [draw.choice((0.0, draw.gauss(0, 1))) for _ in range(rows)],
         "group": [draw.randint(0, 1) for _ in range(rows)],
         "attention": [[abs(x) for x in row] for row in number(1.0)],
+        "rowInputs": {name: draw.gauss(0, 1) for name in row_inputs()},
     }  # fmt: skip
 
 
@@ -393,6 +395,7 @@ def test_the_pages_arithmetic_is_pythons_on_200_rollouts(tab: Tab) -> None:
         assert differences(found["kl"], kl) < 1e-6
         assert differences(found["rewards"], rewards) < 1e-6
         columns = batch | {"rewards": rewards, "response_mask": batch["mask"], "attention_weights": batch["attention"]}
+        columns |= {name: [x] * rows for name, x in batch["rowInputs"].items()}
         for name, spec in ours(ESTIMATORS).items():
             credit = spec.estimate(columns, settings, batch["after"])
             wanted = {column: numbers for column, numbers in credit._asdict().items() if numbers is not None}
