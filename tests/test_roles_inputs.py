@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 from types import SimpleNamespace
@@ -28,11 +29,15 @@ SMALL = ("steps=2", "prompts_per_step=4", "samples_per_prompt=2", "minibatch_rol
          "threads=1")  # fmt: skip
 
 
+def noting(measured: list[str], column: str) -> Callable[[Rollouts], None]:
+    return lambda rollouts: measured.append(column)
+
+
 @pytest.mark.parametrize("name", ESTIMATORS)
 def test_what_an_estimator_names_is_measured_and_nothing_else(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     measured: list[str] = []
     for column in list(ON_REQUEST):
-        monkeypatch.setitem(ON_REQUEST, column, lambda rollouts, column=column: measured.append(column))
+        monkeypatch.setitem(ON_REQUEST, column, noting(measured, column))
     nobody: Any = SimpleNamespace()
     ledger = Ledger(torch.ones(2, 3, dtype=torch.long), torch.ones(2, 3))
     measure_inputs(ESTIMATORS[name].inputs, Rollouts(ledger, [], 1, nobody, nobody))

@@ -9,12 +9,15 @@ import subprocess
 import sys
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from rich.console import Console
 from test_train import trained
 from typer.testing import CliRunner
 
+from mingce.base.errors import RunError
 from mingce.cli import app
+from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.record.verify import FileState, verify
 from mingce.training import start
@@ -187,3 +190,22 @@ def test_the_command_says_it_in_both_languages_and_as_json(path: Path) -> None:
     assert code == 1
     answer = json.loads(text)
     assert [one["path"] for one in answer["files"]] == ["ledger/step-000001.parquet", "checkpoints/step-7"]
+
+
+def test_a_ledger_that_says_it_is_endlessly_wide_takes_no_memory(path: Path) -> None:
+    file = next((path / "ledger").glob("*.parquet"))
+    table = pq.read_table(file)
+    table = table.replace_schema_metadata({**table.schema.metadata, b"mingce.width": b"100000000000"})
+    pq.write_table(table, file)
+    run = Run.open(path, readonly=True)
+    with pytest.raises(RunError, match="100,000,000,000 tokens wide"):
+        run.ledger.read(int(file.stem.rpartition("-")[2]))
+    assert [one.path for one in damage(path)] == [f"ledger/{file.name}"]
+
+
+@pytest.mark.parametrize("logs", [{}, [], "x", {"chain": 7}])
+def test_odd_logs_in_a_manifest_are_no_traceback(path: Path, logs: object) -> None:
+    checkpoint = next((path / "checkpoints").iterdir())
+    manifest = checkpoints.read_manifest(checkpoint) | {"logs": logs}
+    (checkpoint / "manifest.json").write_bytes(checkpoints.manifest_bytes(manifest))
+    assert damage(path) is not None

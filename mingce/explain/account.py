@@ -16,6 +16,7 @@ from mingce.base.numbers import number as shown
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
 from mingce.explain.recomputed import Computed, group_of, recompute, used_advantages, value_losses
 from mingce.record.rollout import Columns, Rollout
+from mingce.specs.estimator import row_inputs
 from mingce.specs.facts import SMALL as SMALL
 from mingce.specs.facts import STATE_END as STATE_END
 from mingce.specs.facts import Row, row_of, section_applies, section_case, token_facts, token_texts
@@ -89,7 +90,7 @@ def applies(section: Section, rollout: Rollout, values: Values) -> bool:
 
 def case_of(rule: str | None, rollout: Rollout, t: int, values: Values) -> str | None:
     """Which of a section's cases this token is."""
-    return section_case(rule, values, rollout.columns, t)
+    return section_case(rule, values, book_of(rollout).columns, t)
 
 
 # ── the numbers ──────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -116,7 +117,7 @@ def book_of(rollout: Rollout) -> Book:
     used = used_advantages(rollout)
     if used is not None:
         columns["used"] = used
-    others = {**group_of(rollout), **rollout.row_inputs}
+    others = {**group_of(rollout), **dict.fromkeys(row_inputs()), **rollout.row_inputs}
     row = row_of(columns, rollout.settings.as_dict(), rollout.bootstrap, rollout.whitening, others)
     return Book(columns, computed | losses, row, wrong | wrong_losses)
 

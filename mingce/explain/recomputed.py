@@ -10,7 +10,7 @@ from mingce.columns import TOKEN_COLUMNS
 from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.specs.facts import Facts, group_facts, no_group, without_gaps
-from mingce.specs.kl import FULL
+from mingce.specs.kl import kl_name
 from mingce.specs.losses import policy_ratio
 
 Computed = dict[str, Sequence[Any]]
@@ -46,7 +46,7 @@ def _sparse(numbers: dict[int, float], length: int) -> list[float | None]:
 def _kl(rollout: Rollout) -> Computed:
     columns, kind = rollout.columns, rollout.settings.kl_estimator
     old, ref = columns.get("old_log_probs"), columns.get("ref_log_probs")
-    if "kl" not in columns or old is None or ref is None or kind in (None, FULL):
+    if "kl" not in columns or old is None or ref is None or not kl_name(kind):
         return {}
     slots, clamp = _where_known(rollout.mask, old, ref), rollout.settings.kl_clamp
     found = {t: reference.kl_penalty(old[t], ref[t], str(kind), clamp) for t in slots}
@@ -74,6 +74,8 @@ def _credit(rollout: Rollout) -> Computed:
     spec, by_name = ESTIMATORS.get(settings.estimator or ""), settings.as_dict()
     if spec is None or spec.twin is None or any(by_name.get(name) is None for name in spec.settings):
         return found
+    if rollout.more_tokens:  # what follows is not here
+        return {}
     if "n" in spec.settings and min(by_name["n"], len(rollout.mask)) * len(rollout.mask) > MOST_TERMS:
         return found
     own = 0
@@ -125,6 +127,10 @@ def _losses(rollout: Rollout) -> Computed:
             terms = spec.terms(old, new, without_gaps(used), mask, settings)
             slots = [t for t in slots if used[t] is not None]
             found["policy_loss"] = _sparse({t: terms[t].loss for t in slots}, len(mask))
+            if spec.clips:
+                found["clipped"] = _sparse({t: int(terms[t].clipped) for t in slots}, len(mask))
+            if "dual_clip" in spec.settings:
+                found["dual_clipped"] = _sparse({t: int(terms[t].dual_clipped) for t in slots}, len(mask))
     return found
 
 
@@ -135,8 +141,11 @@ def value_losses(rollout: Rollout, targets: Sequence[Any] | None) -> Computed:
         return {}
     slots = _where_known(rollout.mask, guesses, targets, values)
     reach = rollout.settings.value_clip
-    found = {t: reference.value_term(guesses[t], targets[t], values[t], reach).loss for t in slots}
-    return {"value_loss": _sparse(found, len(guesses))}
+    terms = {t: reference.value_term(guesses[t], targets[t], values[t], reach) for t in slots}
+    return {
+        "value_loss": _sparse({t: term.loss for t, term in terms.items()}, len(guesses)),
+        "value_clipped": _sparse({t: int(term.clipped) for t, term in terms.items()}, len(guesses)),
+    }
 
 
 def used_advantages(rollout: Rollout) -> Sequence[float | None] | None:

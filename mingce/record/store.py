@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from mingce.ledger import Ledger  # torch is not needed to look at a ledger
 
 FORMAT = 1
+MAX_CELLS = 1 << 28  # of a ledger in memory: rows × width; honest ones may have more, in proportion to their tokens
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
 PART_BYTES = 32 << 20
@@ -341,6 +342,8 @@ def _to_ledger(table: pa.Table) -> Ledger:
 
     width = int(table.schema.metadata[b"mingce.width"])
     lengths = torch.tensor(pa.compute.list_value_length(table["token_ids"]).to_numpy(), dtype=torch.int64)
+    if width * len(lengths) > max(MAX_CELLS, 1000 * int(lengths.sum())):
+        raise ValueError(f"it says that its rows are {width:,} tokens wide")
     used = torch.arange(width) < lengths[:, None]
     columns = {}
     rows = {}

@@ -22,10 +22,12 @@ from mingce.base.reading import read_regular
 from mingce.base.user_cache import cache_directory
 
 MAX_FILE = 64 << 20  # the largest there are have half of it
+MAX_PIECE = 1024  # bytes of one token
 SMOLLM2 = "smollm2-135m-instruct"
 """The directory of the converted model in the user's cache."""
 BROKEN = "\ufffd"
 _ONLY_DECODES = dict.fromkeys(("normalizer", "pre_tokenizer", "post_processor", "truncation", "padding"))
+LONGEST_CHARACTER = 16  # tokens; four bytes make a character, so what adds nothing for longer never will
 _BYTE_FALLBACK = 6  # length of <0xE4>
 
 
@@ -38,7 +40,7 @@ def added_texts(decode: Callable[[list[int]], object], ids: Sequence[int]) -> li
     texts = [""] * len(ids)
     start, done, known = 0, 0, ""
     for end in range(1, len(ids) + 1):
-        text = str(decode(list(ids[start:end])))
+        text = str(decode([*ids[start:done], *ids[max(done, end - LONGEST_CHARACTER) : end]]))
         if not text.endswith(BROKEN) and len(text) > len(known):
             texts[end - 1] = text[len(known) :]
             start, done = done, end
@@ -87,7 +89,8 @@ class TokenTexts:
             return [Token(i, f"⟨{i}⟩", t) for t, i in enumerate(ids)]
         for i in ids:
             if i not in self._pieces:
-                self._pieces[i] = self._piece(i)
+                piece = self._piece(i)
+                self._pieces[i] = piece if len(piece) <= MAX_PIECE else f"⟨{i}⟩".encode()
         pieces = [self._pieces[i] for i in ids]
         found: list[Token] = []
         t = glyph = 0

@@ -50,8 +50,12 @@ ON_REQUEST: dict[str, Callable[[Rollouts], None]] = {
 """By column."""
 
 
+def on_request(inputs: Iterable[str]) -> list[str]:
+    """Those of the inputs that are not there in every step."""
+    return [name for name in inputs if name in ON_REQUEST]
+
+
 def measure_inputs(inputs: Iterable[str], rollouts: Rollouts) -> None:
     """Fills those of the inputs that are not there in every step."""
-    for name in inputs:
-        if name in ON_REQUEST:
-            ON_REQUEST[name](rollouts)
+    for name in on_request(inputs):
+        ON_REQUEST[name](rollouts)

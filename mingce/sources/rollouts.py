@@ -59,6 +59,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
     """Everything about one rollout; `whitening` is that of its step."""
     stored = source.rollouts(step, [row])[0]
     more = len(stored["response_mask"]) >= MAX_TOKENS
+    score = None if more else score_of(stored)  # what was cut off may have earned it
     if more:
         stored = {name: value[: MAX_TOKENS - 1] if isinstance(value, list) else value for name, value in stored.items()}
     settings, texts = source.settings(step), source.tokens()
@@ -74,7 +75,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         prompt_tokens=texts.tokens(stored.get("prompt_ids") or []),
         tokens=texts.tokens(token_ids(stored)),
         columns=numbers(stored, float32=source.kind == "run"),
-        info=_info(stored),
+        info=_info(stored, score),
         bootstrap=_bootstrap(stored, settings),
         settings=settings,
         row_inputs={name: finite(stored.get(name)) for name in row_inputs()},
@@ -99,6 +100,8 @@ def numbers(
         values = stored.get(name)
         if values is None or name == "token_ids":
             continue
+        if len(values) != len(chosen):
+            raise ValueError(f"{name} has {len(values)} numbers for {len(chosen)} tokens")
         if name in MASKS:
             columns[name] = [int(bool(value)) for value in values]
         elif TOKEN_COLUMNS[name].dtype == "bool":
@@ -110,10 +113,10 @@ def numbers(
     return columns
 
 
-def _info(stored: Mapping[str, Any]) -> Info:
+def _info(stored: Mapping[str, Any], score: float | None) -> Info:
     parts, reason = stored.get("score_parts"), stored.get("finish_reason")
     return Info(
-        score=score_of(stored),
+        score=score,
         score_parts=plain(parts) if isinstance(parts, Mapping) else None,
         finish_reason=plain(reason),
         truncated=reason == "length",
@@ -144,7 +147,7 @@ def _siblings(source: Source, step: int, row: int, group: Any, settings: Account
         part = rows[start : start + SIBLINGS_AT_ONCE]
         for one, stored in zip(part, source.rollouts(step, part, names, SIBLING_TOKENS), strict=True):
             tokens += len(stored["response_mask"])
-            if not shown or tokens <= SIBLING_TOKENS:
+            if tokens < SIBLING_TOKENS:  # a longer one has been cut
                 columns = numbers(stored, SIBLING_COLUMNS, float32=float32)
                 text, after = stored.get("response") or "", _bootstrap(stored, settings)
                 shown.append(Sibling(one, score_of(stored), text, columns, after))

@@ -42,10 +42,15 @@ class AccountSettings:
 
     @classmethod
     def from_config(cls, values: Mapping[str, Any], *, beta: float | None = None, whiten: bool | None = None) -> Self:
-        """Of a configuration by dotted key; `beta` is the step's own where it adapts, `whiten` whether it was done."""
+        """Of a configuration by dotted key; `beta` is the step's own, without which one that adapts is not known.
+
+        `whiten` says whether it was done.
+        """
         keys = {one.name: one.metadata["key"] for one in fields(cls) if "key" in one.metadata}
         known = {name: values.get(key) for name, key in keys.items()} | {"whiten": whiten}
-        return cls(**known | ({} if beta is None else {"beta": beta}))
+        if beta is not None or values.get("kl.adaptive"):
+            known["beta"] = beta
+        return cls(**known)
 
     @classmethod
     def from_dump(cls, settings: Mapping[str, Any], columns: Sequence[str]) -> AccountSettings:
@@ -106,7 +111,7 @@ class DumpSettings(AccountSettings):
         settings = cls.from_config(values, beta=beta)
         if values.get("kl.adaptive"):
             target, horizon = values.get("kl.target"), values.get("kl.horizon")
-            settings = replace(settings, kl_target=target, kl_horizon=horizon, beta=beta)
+            settings = replace(settings, kl_target=target, kl_horizon=horizon)
         counts = [count for key in _CRITIC_UPDATES if isinstance(count := values.get(key), int) and count > 0]
         if len(counts) == len(_CRITIC_UPDATES):
             epochs, prompts, samples, minibatch = counts

@@ -64,16 +64,21 @@ def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
     values: dict[str, dict[str, object]] = {
         "task": {"name": roles.task.name, "train": len(roles.train), "held_out": len(roles.held_out)},
         "model": {"path": config.model.path, "size": show_count(roles.actor.size)},
-        "credit": {
-            "estimator": config.estimator,
-            "gamma": config.credit.gamma,
-            "lam": config.credit.lam,
-            "whitened": sentence("training.whitened") if whitens(config) else "",
-        },
+        "credit": {"estimator": config.estimator, "settings": _credit_settings(config)},
         "batch": {"prompts": config.prompts_per_step, "samples": config.samples_per_prompt},
     }
     lines = [(sentence(f"training.label_{name}"), sentence(f"training.{name}", **x)) for name, x in values.items()]
     return [*lines, (sentence("training.label_run"), str(path))]
+
+
+def _credit_settings(config: Config) -> str:
+    """The settings that the estimator reads, in parentheses; nothing where it reads none and nothing is whitened."""
+    read = find_estimator(config.estimator).settings
+    symbols = {"gamma": "γ", "lam": "λ", "n": "n", "k": "k"}
+    known = [f"{symbol} = {getattr(config.credit, name):g}" for name, symbol in symbols.items() if name in read]
+    known += [sentence("training.whitened")] if whitens(config) else []
+    opening, comma, closing = ("（", "，", "）") if display_lang() == "zh" else (" (", ", ", ")")
+    return f"{opening}{comma.join(known)}{closing}" if known else ""
 
 
 def show_plan(console: Console, config: Config, roles: Roles) -> None:

@@ -31,7 +31,7 @@ from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.record.tokens import added_texts
 from mingce.roles.actor import row_seed
-from mingce.roles.inputs import Rollouts, measure_inputs
+from mingce.roles.inputs import Rollouts, measure_inputs, on_request
 from mingce.specs import find_estimator
 from mingce.training import fingerprints
 from mingce.training.fingerprints import Consent
@@ -148,7 +148,9 @@ class Trainer:
             ledger.fill(actor.log_probs(ledger))
             if reference is not None:
                 ledger.fill(reference.log_probs(ledger))
-            measure_inputs(self.estimator.inputs, Rollouts(ledger, drawn_for, step, actor, reward))
+        if on_request(self.estimator.inputs):
+            with self.stage("inputs", step):
+                measure_inputs(self.estimator.inputs, Rollouts(ledger, drawn_for, step, actor, reward))
         with self.stage("values", step):
             if critic is not None:
                 ledger.fill(critic.values(ledger))

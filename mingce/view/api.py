@@ -142,10 +142,11 @@ class Api:
     def spread(self, source_id: str, step: int, most: int) -> tuple[Step, list[int]]:
         """A step with so many rollouts from the worst to the best score, for the export."""
         source, index = self._index(source_id, step)
-        order = index.rows(source, step, Query(sort="score"))
-        places = np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))[: len(order)]
-        rows = sorted(order[places].tolist())
-        lines = index.lines(source, step, rows)
+        with damage_reported(source, step):
+            order = index.rows(source, step, Query(sort="score"))
+            places = np.unique(np.linspace(0, len(order) - 1, most).round().astype(int))[: len(order)]
+            rows = sorted(order[places].tolist())
+            lines = index.lines(source, step, rows)
         groups = [one for one in index.groups(lines) if one.best_row in rows and one.worst_row in rows]
         whole = self.step(source_id, step, Query(limit=1))
         return replace(whole, rollouts=lines, groups=groups, shown=len(lines)), rows
@@ -172,7 +173,7 @@ class Api:
         with damage_reported(source, step):
             rollout = read_rollout(source, step, row, index.whitening)
         account = None
-        with suppress(*ODD):  # numbers beyond reason; the page shows them as they are
+        with suppress(MingceError, *ODD):  # numbers beyond reason; the page shows them as they are
             account = row_account(rollout)
         return OpenRollout(**_values(rollout), account=account)
 
@@ -186,13 +187,14 @@ class Api:
     def through(self, source_id: str, step: int = 0, row: int = 0, prompt: str | None = None) -> Through:
         """The answers over the steps to one prompt, given or that of a rollout."""
         source = self.library.source(source_id)
-        with self._lock, damage_reported(source, step):
-            index = self._prompts.setdefault(source.id, PromptIndex(source))
-            if prompt is None:
-                source.expect(step)
-                prompt = source.rollouts(step, [row], ["prompt"])[0].get("prompt") or ""
-            places = index.places(prompt)
-        return through(source, prompt, places, index.left_out)
+        with damage_reported(source, step):
+            with self._lock:
+                index = self._prompts.setdefault(source.id, PromptIndex(source))
+                if prompt is None:
+                    source.expect(step)
+                    prompt = source.rollouts(step, [row], ["prompt"])[0].get("prompt") or ""
+                places = index.places(prompt)
+            return through(source, prompt, places, index.left_out)
 
     def audit(self, source_id: str, step: int | None = None) -> Audit:
         """What independent code says about one step."""

@@ -14,6 +14,7 @@ STAGE_COLOURS = {
     "generate": "#4ea8de",
     "score": "#ffd166",
     "log_probs": "#9d79d6",
+    "inputs": "#7aa2c4",
     "values": "#64c7a8",
     "credit": "#f4a261",
     "update_critic": "#2a9d8f",

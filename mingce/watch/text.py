@@ -8,8 +8,8 @@ MUTED = "#8b93a1"
 """A grey that can be read on black and on white, for what matters less."""
 
 STAGES = (
-    "generate", "score", "log_probs", "values", "credit", "update_critic", "update_actor", "audit", "validate",
-    "ledger", "save",
+    "generate", "score", "log_probs", "inputs", "values", "credit", "update_critic", "update_actor", "audit",
+    "validate", "ledger", "save",
 )  # fmt: skip
 
 
