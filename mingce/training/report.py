@@ -47,16 +47,16 @@ def batch_plan(config: Config, tokens: int) -> list[tuple[str, str]]:
     minibatches = math.ceil(rollouts / config.minibatch_rollouts)
     rows = min(config.minibatch_rollouts, rollouts)
     micro = math.ceil(rows / max(config.micro_batch_tokens // max(tokens, 1), 1))
-    lines = [
-        ("rollouts a step", f"{config.prompts_per_step} prompts × {config.samples_per_prompt} samples = {rollouts}"),
-        ("minibatches", f"{minibatches} of {rows} rollouts"),
-        ("micro-batches", f"at most {micro} a minibatch (≤ {config.micro_batch_tokens} tokens, rows ≤ {tokens})"),
-        ("actor updates", f"{config.actor.epochs * minibatches} a step ({config.actor.epochs} epochs)"),
-    ]
+    lines = {
+        "rollouts": {"prompts": config.prompts_per_step, "samples": config.samples_per_prompt, "rollouts": rollouts},
+        "minibatches": {"count": minibatches, "rows": rows},
+        "micro_batches": {"count": micro, "most": config.micro_batch_tokens, "tokens": tokens},
+        "actor_updates": {"count": config.actor.epochs * minibatches, "epochs": config.actor.epochs},
+    }
     if find_estimator(config.estimator).needs_critic:
-        critic = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
-        lines.append(("critic updates", f"{critic} a step ({config.critic.epochs} epochs)"))
-    return lines
+        updates = math.ceil(rollouts / config.critic.minibatch_rollouts) * config.critic.epochs
+        lines["critic_updates"] = {"count": updates, "epochs": config.critic.epochs}
+    return [(sentence(f"training.plan_{name}"), sentence(f"training.{name}", **x)) for name, x in lines.items()]
 
 
 def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
@@ -83,7 +83,8 @@ def _credit_settings(config: Config) -> str:
 
 def show_plan(console: Console, config: Config, roles: Roles) -> None:
     """--dry-run: the resolved configuration and the batch plan."""
-    table = Table("setting", "value", "", title="configuration", title_justify="left")
+    headings = sentence("training.plan_setting"), sentence("training.plan_value"), ""
+    table = Table(*headings, title=sentence("training.plan_configuration"), title_justify="left")
     for key, _, default in settings():
         setting = value_of(config, key)
         style = None if setting == default else "bold green"
@@ -91,13 +92,12 @@ def show_plan(console: Console, config: Config, roles: Roles) -> None:
     console.print(table)
     shortest = min(len(roles.train), 200)
     longest = max(len(roles.actor.tokenizer.encode(str(roles.train[i].prompt))) for i in range(shortest))
-    plan = Table("plan", "", title="a step", title_justify="left")
+    plan = Table(sentence("training.plan"), "", title=sentence("training.plan_step"), title_justify="left")
     for label, value in [*facts(config, roles, Path(config.root) / (config.name or "…"))[:-1],
                          *batch_plan(config, longest + config.sampling.max_new_tokens)]:  # fmt: skip
         plan.add_row(label, value)
-    plan.add_row(
-        "steps", f"{config.steps}, about {config.steps * config.prompts_per_step / len(roles.train):.1f} epochs"
-    )
+    epochs = config.steps * config.prompts_per_step / len(roles.train)
+    plan.add_row(sentence("training.plan_steps"), sentence("training.steps", steps=config.steps, epochs=epochs))
     console.print(plan)
     for remark, warning in remarks(config):
         console.print(remark, style="yellow" if warning else None)
