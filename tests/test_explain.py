@@ -310,7 +310,7 @@ def test_what_if_over_a_dump_keeps_what_its_unknown_settings_made(
     assert {name: getattr(kept.settings, name) for name in settings} == settings
     found = changed(kept, estimator="td0", gamma=1.0).columns
     kl = [0.2, 0.1, -0.1] if from_log_probs else [0.3, 0.1, 0.2]
-    beta = settings.get("beta")
+    beta = settings.get("beta", 0.0)
     rewards = [s - beta * k for s, k in zip((0, 0, 1), kl, strict=True)] if from_kl else [-0.03, -0.01, 0.98]
     assert found["kl"] == pytest.approx(kl)
     assert found["rewards"] == pytest.approx(rewards)
@@ -328,6 +328,23 @@ def test_without_a_known_kl_rewards_are_not_made_up(tmp_path: Path) -> None:
     kept = replace(kept, columns={name: column for name, column in kept.columns.items() if name != "kl"})
     assert changed(kept, estimator="td0").columns["rewards"] == pytest.approx([-0.03, -0.01, 0.98])
     assert changed(kept, beta=0.0).columns["rewards"] == [0.0, 0.0, 1.0]
+
+
+def test_what_if_reads_whatever_was_recorded_of_the_response() -> None:
+    plain = worked()
+    greedy = replace(plain, row_inputs={"greedy_score": 0.25})
+    rewards = plain.columns["rewards"]
+    remax = changed(greedy, estimator="remax", whiten=False).columns["advantages"]
+    assert remax == pytest.approx([sum(rewards[t:]) - 0.25 for t in range(6)])
+    weights = [0.1, 0.2, 0.0, 0.3, 0.3, 0.1]
+    attended = replace(plain, columns={**plain.columns, "attention_weights": weights})
+    shares = changed(attended, estimator="attention", whiten=False).columns["advantages"]
+    assert shares == pytest.approx(reference.attention([rewards], [[1] * 6], [weights])[0])
+    for rollout, name in ((plain, "remax"), (plain, "attention"), (greedy, "attention"), (attended, "remax")):
+        with pytest.raises(MingceError, match=f"'{name}' needs more than the numbers of one response"):
+            changed(rollout, estimator=name)
+    with pytest.raises(MingceError, match=r"needs the other answers to the prompt; choose .*, remax\."):
+        changed(greedy, estimator="grpo")
 
 
 # ── what is skipped, and how it is laid out ──────────────────────────────────────────────────────────────────────────

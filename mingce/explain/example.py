@@ -139,7 +139,8 @@ def completed(rollout: Rollout) -> Rollout:
     """
     columns: dict[str, Any] = dict(rollout.columns)
     settings, mask = rollout.settings.as_dict(), rollout.mask
-    _check(settings)
+    inputs = {name: x for name, x in rollout.row_inputs.items() if x is not None}
+    _check(settings, (*columns, *inputs))
     slots = reference.chosen(mask)
 
     def each(make: Callable[..., Any], *names: str) -> list[Any]:
@@ -154,8 +155,8 @@ def completed(rollout: Rollout) -> Rollout:
     if "rewards" not in columns and _makes_rewards(columns, settings):
         scores, kl = _plain(columns["scores"]), _plain(columns.get("kl") or [0.0] * len(mask))
         columns["rewards"] = reference.kl_rewards([scores], [kl], [mask], settings["beta"] or 0.0)[0]
-    if "rewards" in columns and "advantages" not in columns and _can_assign(settings, columns):
-        columns |= _credit(columns, settings, mask, rollout.bootstrap)
+    if "rewards" in columns and "advantages" not in columns and _can_assign(settings, (*columns, *inputs)):
+        columns |= _credit(columns, inputs, settings, mask, rollout.bootstrap)
     whitening = rollout.whitening
     if "advantages" in columns and settings["whiten"] and len(slots) > 1:
         raw = [_plain(columns["advantages"])]
@@ -200,26 +201,29 @@ def _policy_losses(
     }
 
 
-def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
+def _can_assign(settings: Mapping[str, Any], there: Sequence[str]) -> bool:
     spec = find_estimator(settings["estimator"])
-    return spec.twin is not None and all(name in columns for name in spec.inputs)
+    return spec.twin is not None and all(name in there for name in spec.inputs)
 
 
-def _credit(columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], after: float) -> dict[str, Any]:
-    row = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
+def _credit(
+    columns: Mapping[str, Any], inputs: Mapping[str, float], settings: Mapping[str, Any], mask: list[int], after: float
+) -> dict[str, Any]:
+    row: dict[str, list[Any]] = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
+    row |= {name: [x] for name, x in inputs.items()}
     credit = find_estimator(settings["estimator"]).estimate(row, settings, [after])
     named = {"deltas": credit.deltas, "advantages": credit.advantages, "returns": credit.returns}
     return {name: rows[0] for name, rows in named.items() if rows is not None}
 
 
 _OF_ONE_ROW = ("rewards", "values", "response_mask")
-"""What one response's numbers can give an estimator."""
+"""What one response's numbers can give an estimator, besides what was recorded of it."""
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    """What a person may have got wrong; None stands for what is not known."""
-    name = str(settings["estimator"])
-    possible = [spec.name for spec in ESTIMATORS.values() if all(one in _OF_ONE_ROW for one in spec.inputs)]
+def _check(settings: Mapping[str, Any], there: Sequence[str]) -> None:
+    """What a person may have got wrong; None stands for what is not known. `there` are the row's columns and inputs."""
+    name, known = str(settings["estimator"]), {*_OF_ONE_ROW, *there}
+    possible = [spec.name for spec in ESTIMATORS.values() if not spec.grouped and known.issuperset(spec.inputs)]
     if name in ESTIMATORS and name not in possible:
         grouped = ESTIMATORS[name].grouped
         needs = "the other answers to the prompt" if grouped else "more than the numbers of one response"
