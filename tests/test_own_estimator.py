@@ -154,7 +154,7 @@ def test_a_stranger_s_code_is_executed_by_training_alone_and_only_once_trusted(
     assert f"estimator = {stranger / 'own.py'} (sha256" in refused.stderr
     assert "--trust" in refused.stderr
     reading = {
-        ("audit", stranger): "odd is an estimator of one's own, not executed here",
+        ("audit", stranger): "odd is a user-defined estimator and is not run here",
         ("view", stranger, "--export", tmp_path / "page.html"): "page.html",
         ("explain", stranger, "--step", "2"): "is code of one's own, which is not executed here",
         ("eval", stranger, "--examples", "1", "--samples", "1"): "greedy",
