@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from mingce.algorithms.advantage import gae
-from mingce.audit.diff import Difference, compare
+from mingce.audit.diff import Difference, Part, compare
 from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
@@ -242,6 +242,11 @@ def test_rows_in_another_order_and_width() -> None:
 
     found = finding(fewer, 1)
     assert (found.only_a, found.only_b, found.rows, found.same) == ([0, 1], [], ROWS - 2, False)
+
+
+def test_the_share_of_rows_is_never_rounded_to_none_or_to_a_power_of_ten() -> None:
+    for rows, said in ((0.001, "values: 0.1% of rows differ"), (1.0, "values: 100% of"), (0.9999, "values: 100% of")):
+        assert Part("values", "differs", rows, 1.0, 1.0, None).sentence("en").startswith(said)
 
 
 def test_the_spot_is_in_the_numbering_of_each_dump() -> None:

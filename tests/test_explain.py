@@ -275,6 +275,78 @@ def test_what_if_changes_the_numbers_and_says_so() -> None:
     )
 
 
+def dump_of(path: Path, **settings: Any) -> Path:
+    """One response in another trainer's dump, its KL of no known kind and its rewards priced at no known β."""
+    columns = {
+        "response_mask": [1, 1, 1], "scores": [0.0, 0.0, 1.0], "values": [0.2, 0.4, 0.6], "kl": [0.3, 0.1, 0.2],
+        "old_log_probs": [-1.0, -0.5, -0.2], "ref_log_probs": [-1.2, -0.6, -0.1], "new_log_probs": [-0.5, -0.5, -0.4],
+        "rewards": [-0.03, -0.01, 0.98], "advantages": [0.1, 0.2, 0.3], "token_ids": [5, 6, 7],
+    }  # fmt: skip
+    path.write_text(json.dumps({"prompt": "1+1?", "response": "= 2", **columns}) + "\n", encoding="utf-8")
+    mapping = path.with_suffix(".yaml")
+    mapping.write_text(json.dumps({"settings": settings}), encoding="utf-8")
+    return mapping
+
+
+CLIPS = {"clip_low": 0.2, "clip_high": 0.2}
+
+
+@pytest.mark.parametrize(
+    ("settings", "from_log_probs", "from_kl", "with_loss"),
+    [
+        ({}, False, False, False),
+        ({"beta": 0.1}, False, True, False),
+        ({"kl_estimator": "k1"}, True, False, False),
+        ({"clip_low": 0.2}, False, False, False),
+        ({"kl_estimator": "k1", "beta": 0.1, **CLIPS}, True, True, True),
+        ({"kl_estimator": "full", "beta": 0.5, **CLIPS}, False, True, True),
+    ],
+)
+def test_what_if_over_a_dump_keeps_what_its_unknown_settings_made(
+    tmp_path: Path, settings: dict[str, Any], from_log_probs: bool, from_kl: bool, with_loss: bool
+) -> None:
+    mapping = dump_of(tmp_path / "d.jsonl", **settings)
+    kept = recorded(tmp_path / "d.jsonl", None, 0, mapping)
+    assert {name: getattr(kept.settings, name) for name in settings} == settings
+    found = changed(kept, estimator="td0", gamma=1.0).columns
+    kl = [0.2, 0.1, -0.1] if from_log_probs else [0.3, 0.1, 0.2]
+    beta = settings.get("beta", 0.0)
+    rewards = [s - beta * k for s, k in zip((0, 0, 1), kl, strict=True)] if from_kl else [-0.03, -0.01, 0.98]
+    assert found["kl"] == pytest.approx(kl)
+    assert found["rewards"] == pytest.approx(rewards)
+    assert found["advantages"] == pytest.approx([rewards[0] + 0.2, rewards[1] + 0.2, rewards[2] - 0.6])
+    assert found["ratio"] == pytest.approx([math.exp(0.5), 1.0, math.exp(-0.2)])
+    assert ("policy_loss" in found) == with_loss
+    assert "policy_loss" in changed(kept, policy_loss="cpi").columns  # which reads no clip
+    printed = told(str(tmp_path / "d.jsonl"), settings={"estimator": "td0"}, mapping=mapping, lang="en")
+    assert "as if estimator = td0" in printed
+
+
+def test_without_a_known_kl_rewards_are_not_made_up(tmp_path: Path) -> None:
+    """A KL of unknown kind that was not recorded either: the rewards stay, whatever β is."""
+    kept = recorded(tmp_path / "d.jsonl", None, 0, dump_of(tmp_path / "d.jsonl", beta=0.1))
+    kept = replace(kept, columns={name: column for name, column in kept.columns.items() if name != "kl"})
+    assert changed(kept, estimator="td0").columns["rewards"] == pytest.approx([-0.03, -0.01, 0.98])
+    assert changed(kept, beta=0.0).columns["rewards"] == [0.0, 0.0, 1.0]
+
+
+def test_what_if_reads_whatever_was_recorded_of_the_response() -> None:
+    plain = worked()
+    greedy = replace(plain, row_inputs={"greedy_score": 0.25})
+    rewards = plain.columns["rewards"]
+    remax = changed(greedy, estimator="remax", whiten=False).columns["advantages"]
+    assert remax == pytest.approx([sum(rewards[t:]) - 0.25 for t in range(6)])
+    weights = [0.1, 0.2, 0.0, 0.3, 0.3, 0.1]
+    attended = replace(plain, columns={**plain.columns, "attention_weights": weights})
+    shares = changed(attended, estimator="attention", whiten=False).columns["advantages"]
+    assert shares == pytest.approx(reference.attention([rewards], [[1] * 6], [weights])[0])
+    for rollout, name in ((plain, "remax"), (plain, "attention"), (greedy, "attention"), (attended, "remax")):
+        with pytest.raises(MingceError, match=f"'{name}' needs more than the numbers of one response"):
+            changed(rollout, estimator=name)
+    with pytest.raises(MingceError, match=r"needs the other answers to the prompt; choose .*, remax\."):
+        changed(greedy, estimator="grpo")
+
+
 # ── what is skipped, and how it is laid out ──────────────────────────────────────────────────────────────────────────
 
 

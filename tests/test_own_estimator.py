@@ -154,7 +154,7 @@ def test_a_stranger_s_code_is_executed_by_training_alone_and_only_once_trusted(
     assert f"estimator = {stranger / 'own.py'} (sha256" in refused.stderr
     assert "--trust" in refused.stderr
     reading = {
-        ("audit", stranger): "odd is an estimator of one's own, not executed here",
+        ("audit", stranger): "odd is a user-defined estimator and is not run here",
         ("view", stranger, "--export", tmp_path / "page.html"): "page.html",
         ("explain", stranger, "--step", "2"): "is code of one's own, which is not executed here",
         ("eval", stranger, "--examples", "1", "--samples", "1"): "greedy",
@@ -252,6 +252,56 @@ def test_looking_a_name_up_executes_nothing(tmp_path: Path) -> None:
     assert (tmp_path / "executed").exists()
     assert find_estimator(name).grouped
     assert find_estimator(name).name == name
+
+
+def times(factor: int) -> str:
+    """A file with an estimator and a loss that multiply by one digit, so that every version has the same size."""
+    return f"""
+import mingce
+
+@mingce.estimator(inputs=("rewards", "response_mask"))
+def scaled(rewards, response_mask):
+    return {factor} * rewards
+
+@mingce.policy_loss()
+def scaled_loss(old_log_prob, log_prob, advantages, response_mask):
+    return {factor} * advantages
+"""
+
+
+def factors(name: str) -> tuple[float, float]:
+    """By what the estimator and the loss of this file multiply once it is loaded."""
+    load_own(estimator=f"{name}:scaled", loss=f"{name}:scaled_loss")
+    one, mask = torch.ones(1, 1), torch.ones(1, 1, dtype=torch.bool)
+    estimate, terms = ESTIMATORS[f"{name}:scaled"].tensor_function, POLICY_LOSSES[f"{name}:scaled_loss"].tensor_function
+    assert estimate is not None
+    assert terms is not None
+    return estimate(rewards=one, response_mask=mask).advantages.item(), terms(one, one, one, mask).terms.item()
+
+
+def test_an_edited_file_is_executed_again(tmp_path: Path) -> None:
+    file = tmp_path / "my.py"
+    for factor in (2, 3, 2):
+        file.write_text(times(factor), encoding="utf-8")
+        os.utime(file, (1_000_000_000, 1_000_000_000))  # the time of a file proves nothing
+        assert factors(str(file)) == (factor, factor)
+
+
+def test_an_unchanged_file_is_executed_once(tmp_path: Path) -> None:
+    file = tmp_path / "my.py"
+    file.write_text(times(2) + "open(__file__ + '.runs', 'a').write('x')\n", encoding="utf-8")
+    for _ in range(2):
+        assert factors(str(file)) == (2, 2)
+    assert Path(f"{file}.runs").read_text() == "x"
+
+
+def test_the_same_relative_name_elsewhere_is_another_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for factor in (2, 3):
+        (tmp_path / str(factor)).mkdir()
+        (tmp_path / str(factor) / "my.py").write_text(times(factor), encoding="utf-8")
+    for factor in (2, 3, 2):
+        monkeypatch.chdir(tmp_path / str(factor))
+        assert factors("my.py") == (factor, factor)
 
 
 def test_a_name_of_this_process_trains_and_a_twin_recomputes(tmp_path: Path) -> None:

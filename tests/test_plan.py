@@ -147,6 +147,26 @@ def test_flops_of_an_update_are_six_a_weight_and_token() -> None:
     assert update_flops(found, job) == pytest.approx(65 * (6 * matrices + 8 * found.shape.output.count), rel=0.03)
 
 
+def test_a_greedy_answer_to_each_prompt_is_generated_and_scored_too() -> None:
+    settings, cluster = [*LARGE, "reward.model=tiny"], Cluster(GPUS["h100"], 8)
+    plain = read_job(None, [*settings, "estimator=reinforce_plus_plus"], model="7b")
+    greedy = read_job(None, [*settings, "estimator=remax"], model="7b")
+    assert greedy == replace(plain, greedy=True)  # the two differ in nothing else
+    without, with_ = step_speed(plain, cluster), step_speed(greedy, cluster)
+    assert without.tokens == without.generated == with_.tokens == 512 * 8 * 2048  # what is learned from
+    assert with_.generated == 512 * 9 * 2048
+    stages = [{stage.name: stage.compute for stage in speed.stages} for speed in (without, with_)]
+    one_more = step_speed(replace(plain, samples=1), cluster).stages[0].compute
+    assert stages[1]["generate"] == pytest.approx(stages[0]["generate"] + one_more)
+    assert stages[1]["score"] == pytest.approx(stages[0]["score"] * 9 / 8)
+    assert {name for name in stages[0] if stages[0][name] != stages[1][name]} == {"generate", "score"}
+    rows = [
+        replace(job, decoded_rows=64, longest=replace(job.longest, prompt=8192, response=1)) for job in (plain, greedy)
+    ]
+    peaks = [sum(memory.sampling_parts(job, 8).values()) for job in rows]
+    assert peaks[0] < peaks[1]  # 64 prompts are read together, and not 8 with 8 samples each
+
+
 # ── the command ──────────────────────────────────────────────────────────────────────────────────────────────────────
 
 

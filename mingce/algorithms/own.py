@@ -109,7 +109,10 @@ def policy_loss(
 
 
 def load_own(*, estimator: str = "", loss: str = "") -> None:
-    """Executes the files that these names are in, if they are in files, and registers what they name."""
+    """Executes the files that these names are in, if they are in files, and registers what they name.
+
+    A file that is as it was when this process executed it is not executed again.
+    """
     _load("estimator", estimator, ESTIMATORS, Estimator)
     _load("actor.loss", loss, POLICY_LOSSES, PolicyLoss)
 
@@ -122,7 +125,7 @@ def own_file(name: str) -> Path | None:
 
 def _load(setting: str, name: str, table: dict[str, Spec], kind: type[Spec]) -> None:
     file, parts = own_file(name), split_file_spec(name)
-    if file is None or parts is None or name in table:
+    if file is None or parts is None:
         return
     function_name = parts[1]
     if not function_name:

@@ -1,8 +1,10 @@
-"""Python files of the person's own (a reward, an estimator, a loss), named as `path/to/file.py:name` and run once."""
+"""Python files of the person's own (a reward, an estimator, a loss), named as `path/to/file.py:name`; what stands in
+one is run once in a process, and again when it has changed."""
 
 from __future__ import annotations
 
 import difflib
+import hashlib
 import importlib.util
 import re
 import sys
@@ -12,9 +14,11 @@ from types import ModuleType
 from typing import Any
 
 from mingce.base.errors import MingceError
+from mingce.base.paths import resolved
 
 LONGEST_REASON = 500
-_ran: dict[Path, ModuleType] = {}
+_ran: dict[Path, tuple[str, ModuleType]] = {}
+"""By resolved path: the SHA-256 of the content that was run, and the module it made."""
 
 
 def split_file_spec(spec: str) -> tuple[Path, str] | None:
@@ -42,25 +46,35 @@ def find_callable(path: Path, name: str, error: type[MingceError]) -> Any:
 
 
 def run_file(path: Path, error: type[MingceError]) -> ModuleType:
-    """The file as a module, run once in a process; `error` says what is wrong with it."""
-    if path not in _ran:
-        _ran[path] = _run(path, error)
-    return _ran[path]
+    """The file as a module, run once in a process for each content it has; `error` says what is wrong with it."""
+    path = resolved(path)
+    try:
+        source = path.read_bytes()
+    except OSError as raised:
+        raise error(f"{path} cannot be read ({raised.strerror}); check the path.") from raised
+    digest = hashlib.sha256(source).hexdigest()
+    if path not in _ran or _ran[path][0] != digest:
+        _ran[path] = digest, _run(path, source, error)
+    return _ran[path][1]
 
 
-def _run(path: Path, error: type[MingceError]) -> ModuleType:
+def _run(path: Path, source: bytes, error: type[MingceError]) -> ModuleType:
     name = re.sub(r"\W", "_", f"mingce_user_{path}")
     spec = importlib.util.spec_from_file_location(name, path)
     assert spec is not None
-    assert spec.loader is not None
     module = importlib.util.module_from_spec(spec)
+    before = sys.modules.get(name)
     sys.modules[name] = module
     if str(path.parent) not in sys.path:
         sys.path.append(str(path.parent))  # last, so that a neighbour of the file can be imported but shadows nothing
     try:
-        spec.loader.exec_module(module)
+        code = compile(source, path, "exec", dont_inherit=True)  # not by the import system: its bytecode may be older
+        exec(code, vars(module))
     except (Exception, SystemExit) as raised:
-        del sys.modules[name]
+        if before is None:
+            del sys.modules[name]
+        else:
+            sys.modules[name] = before
         if isinstance(raised, MingceError):
             raise error(f"{place(raised, path)}: {raised}") from raised
         raise error(f"{place(raised, path)}: {last_line(raised)}; fix the file.") from raised

@@ -19,8 +19,10 @@ from mingce.record.rollout import EPSILON as EPSILON
 from mingce.record.rollout import Rollout as Rollout
 from mingce.record.rollout import Whitening
 from mingce.record.tokens import Token
-from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator, find_policy_loss
+from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator
 from mingce.specs.estimators import GAE
+from mingce.specs.kl import FULL
+from mingce.specs.losses import policy_ratio
 from mingce.specs.settings import AccountSettings
 
 Row = Sequence[float]
@@ -91,14 +93,19 @@ def recorded(path: Path, step: int | None, row: int, mapping: Path | None = None
 def changed(rollout: Rollout, columns: Mapping[str, Row] | None = None, **settings: Any) -> Rollout:
     """The same rollout under other settings (gamma=…, lam=…, beta=…) or with other numbers, computed anew."""
     given = {name: list(column) for name, column in rollout.columns.items() if name not in _COMPUTED}
-    full = rollout.settings.kl_estimator == "full"  # of whole distributions, which are not here
-    for name in ("rewards", "kl"):  # what was typed in and follows from nothing stays as it is
-        if name in rollout.columns and (not _makes(name, rollout.columns) or (name == "kl" and full)):
+    asked = replace(rollout.settings, **settings)
+    by_name = asked.as_dict()
+    follows = {
+        "kl": _makes_kl(rollout.columns, by_name),
+        "rewards": asked.beta is not None and _makes_rewards(rollout.columns, by_name),
+    }
+    for name, made in follows.items():  # what was typed in or recorded and follows from nothing stays as it is
+        if name in rollout.columns and not made:
             given[name] = list(rollout.columns[name])
     if "advantages" in rollout.columns and "rewards" not in rollout.columns:
         given["advantages"] = list(rollout.columns["advantages"])
     given |= {name: [float(x) for x in row] for name, row in (columns or {}).items()}
-    return completed(replace(rollout, columns=given, settings=replace(rollout.settings, **settings), whitening=None))
+    return completed(replace(rollout, columns=given, settings=asked, whitening=None))
 
 
 # ── what follows from what is given ──────────────────────────────────────────────────────────────────────────────────
@@ -107,11 +114,22 @@ _COMPUTED = (
     "kl", "rewards", "deltas", "advantages", "returns", "whitened_advantages", "ratio", "clipped", "dual_clipped",
     "policy_loss", "value_loss", "value_clipped",
 )  # fmt: skip
+_LOG_PROBS = ("old_log_probs", "ref_log_probs")
 
 
-def _makes(name: str, columns: Mapping[str, Any]) -> bool:
-    needed = {"kl": ("old_log_probs", "ref_log_probs"), "rewards": ("scores",)}[name]
-    return all(column in columns for column in needed)
+def _makes_kl(columns: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether the KL follows from the log-probs: of a known kind, and not of whole distributions."""
+    known = settings["kl_estimator"] not in (None, FULL)
+    return known and all(name in columns for name in _LOG_PROBS)
+
+
+def _makes_rewards(columns: Mapping[str, Any], settings: Mapping[str, Any]) -> bool:
+    """Whether rewards follow from the scores: the KL, where there is one, and its price β are known."""
+    if "scores" not in columns:
+        return False
+    if "kl" in columns or _makes_kl(columns, settings):
+        return settings["beta"] is not None
+    return settings["beta"] == 0 or not all(name in columns for name in _LOG_PROBS)
 
 
 def completed(rollout: Rollout) -> Rollout:
@@ -121,25 +139,24 @@ def completed(rollout: Rollout) -> Rollout:
     """
     columns: dict[str, Any] = dict(rollout.columns)
     settings, mask = rollout.settings.as_dict(), rollout.mask
-    _check(settings)
+    inputs = {name: x for name, x in rollout.row_inputs.items() if x is not None}
+    _check(settings, (*columns, *inputs))
     slots = reference.chosen(mask)
 
     def each(make: Callable[..., Any], *names: str) -> list[Any]:
-        rows = [columns[name] for name in names]
-        return [make(*(row[t] for row in rows)) if t in slots else None for t in range(len(mask))]
+        rows = [[columns[name][t] for name in names] for t in range(len(mask))]
+        return [make(*row) if t in slots and None not in row else None for t, row in enumerate(rows)]
 
-    if "kl" not in columns and _makes("kl", columns):
+    if "kl" not in columns and _makes_kl(columns, settings):
         columns["kl"] = each(
             lambda old, ref: reference.kl_penalty(old, ref, settings["kl_estimator"], settings.get("kl_clamp")),
-            "old_log_probs", "ref_log_probs",
-        )  # fmt: skip
-    if "rewards" not in columns and "scores" in columns:
-        kl = columns.get("kl") or [0.0] * len(mask)
-        columns["rewards"] = reference.kl_rewards([_plain(columns["scores"])], [_plain(kl)], [mask], settings["beta"])[
-            0
-        ]
-    if "rewards" in columns and "advantages" not in columns and _can_assign(settings, columns):
-        columns |= _credit(columns, settings, mask, rollout.bootstrap)
+            *_LOG_PROBS,
+        )
+    if "rewards" not in columns and _makes_rewards(columns, settings):
+        scores, kl = _plain(columns["scores"]), _plain(columns.get("kl") or [0.0] * len(mask))
+        columns["rewards"] = reference.kl_rewards([scores], [kl], [mask], settings["beta"] or 0.0)[0]
+    if "rewards" in columns and "advantages" not in columns and _can_assign(settings, (*columns, *inputs)):
+        columns |= _credit(columns, inputs, settings, mask, rollout.bootstrap)
     whitening = rollout.whitening
     if "advantages" in columns and settings["whiten"] and len(slots) > 1:
         raw = [_plain(columns["advantages"])]
@@ -149,19 +166,9 @@ def completed(rollout: Rollout) -> Rollout:
     columns.setdefault("new_log_probs", columns.get("old_log_probs"))
     columns.setdefault("new_values", columns.get("values"))
     used = "whitened_advantages" if "whitened_advantages" in columns else "advantages"
-    loss = settings.get("policy_loss") or "ppo"
-    spec = POLICY_LOSSES.get(loss) if names_file(loss) else find_policy_loss(loss)
-    if columns["new_log_probs"] is not None and used in columns and spec is not None and spec.twin is not None:
-        old, new, advantages = (_plain(columns[name]) for name in ("old_log_probs", "new_log_probs", used))
-        losses = spec.terms(old, new, advantages, mask, settings)
-        parts = {"ratio": "ratio", "policy_loss": "loss"}
-        if spec.clips:
-            parts["clipped"] = "clipped"
-        if "dual_clip" in spec.settings:
-            parts["dual_clipped"] = "dual_clipped"
-        for name, part in parts.items():
-            columns[name] = [getattr(losses[t], part) if t in losses else None for t in range(len(mask))]
-    if columns["new_values"] is not None and "returns" in columns:
+    if columns["new_log_probs"] is not None and "old_log_probs" in columns and used in columns:
+        columns |= _policy_losses(columns, settings, mask, used)
+    if columns["new_values"] is not None and "returns" in columns and "values" in columns:
         terms = each(
             lambda new, target, old: reference.value_term(new, target, old, settings.get("value_clip")),
             "new_values", "returns", "values",
@@ -172,26 +179,51 @@ def completed(rollout: Rollout) -> Rollout:
     return replace(rollout, columns=columns, whitening=whitening)
 
 
-def _can_assign(settings: Mapping[str, Any], columns: Mapping[str, Any]) -> bool:
+def _policy_losses(
+    columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], used: str
+) -> dict[str, Any]:
+    """The ratio, and the loss where all that it reads is known; None is a known dual clip: none."""
+    spec = POLICY_LOSSES.get(settings.get("policy_loss") or "ppo")
+    if spec is None or spec.twin is None:
+        return {}
+    old, new, advantages = (_plain(columns[name]) for name in ("old_log_probs", "new_log_probs", used))
+    if any(settings.get(name) is None for name in spec.settings if name != "dual_clip"):
+        return {"ratio": [policy_ratio(old[t], new[t]) if mask[t] else None for t in range(len(mask))]}
+    losses = spec.terms(old, new, advantages, mask, settings)
+    parts = {"ratio": "ratio", "policy_loss": "loss"}
+    if spec.clips:
+        parts["clipped"] = "clipped"
+    if "dual_clip" in spec.settings:
+        parts["dual_clipped"] = "dual_clipped"
+    return {
+        name: [getattr(losses[t], part) if t in losses else None for t in range(len(mask))]
+        for name, part in parts.items()
+    }
+
+
+def _can_assign(settings: Mapping[str, Any], there: Sequence[str]) -> bool:
     spec = find_estimator(settings["estimator"])
-    return spec.twin is not None and all(name in columns for name in spec.inputs)
+    return spec.twin is not None and all(name in there for name in spec.inputs)
 
 
-def _credit(columns: Mapping[str, Any], settings: Mapping[str, Any], mask: list[int], after: float) -> dict[str, Any]:
-    row = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
+def _credit(
+    columns: Mapping[str, Any], inputs: Mapping[str, float], settings: Mapping[str, Any], mask: list[int], after: float
+) -> dict[str, Any]:
+    row: dict[str, list[Any]] = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
+    row |= {name: [x] for name, x in inputs.items()}
     credit = find_estimator(settings["estimator"]).estimate(row, settings, [after])
     named = {"deltas": credit.deltas, "advantages": credit.advantages, "returns": credit.returns}
     return {name: rows[0] for name, rows in named.items() if rows is not None}
 
 
 _OF_ONE_ROW = ("rewards", "values", "response_mask")
-"""What one response's numbers can give an estimator."""
+"""What one response's numbers can give an estimator, besides what was recorded of it."""
 
 
-def _check(settings: Mapping[str, Any]) -> None:
-    """What a person may have got wrong; None stands for what is not known."""
-    name = str(settings["estimator"])
-    possible = [spec.name for spec in ESTIMATORS.values() if all(one in _OF_ONE_ROW for one in spec.inputs)]
+def _check(settings: Mapping[str, Any], there: Sequence[str]) -> None:
+    """What a person may have got wrong; None stands for what is not known. `there` are the row's columns and inputs."""
+    name, known = str(settings["estimator"]), {*_OF_ONE_ROW, *there}
+    possible = [spec.name for spec in ESTIMATORS.values() if not spec.grouped and known.issuperset(spec.inputs)]
     if name in ESTIMATORS and name not in possible:
         grouped = ESTIMATORS[name].grouped
         needs = "the other answers to the prompt" if grouped else "more than the numbers of one response"

@@ -59,12 +59,19 @@ class Job:
     offload: bool = False  # weights, gradients and moments of the sharded models in the host's memory
     reshard: bool = True
     """Gathered weights are given back after every use, and gradients summed after every micro-batch."""
+    greedy: bool = False
+    """Every prompt is answered once more by the likeliest tokens, whose score the estimator reads."""
     role_ranks: tuple[tuple[str, int], ...] = ()  # roles that have ranks to themselves, and how many
 
     @property
     def rollouts(self) -> int:
         """Rows of a step."""
         return self.prompts * self.samples
+
+    @property
+    def answers(self) -> int:
+        """Responses generated and scored in a step: its rows, and the greedy ones."""
+        return self.prompts * (self.samples + self.greedy)
 
     @property
     def sharded(self) -> list[RoleModel]:
@@ -108,8 +115,9 @@ def read_job(
     needs_reference = config.kl.reward_coef > 0 or config.kl.loss_coef > 0 or config.kl.adaptive
     paths = {"critic.path": config.critic.path, "reward.model": config.reward.model}
     others = {key: shape if path is None else model_of_recipe(path, key) for key, path in paths.items()}
-    # a file is not executed for a plan, and is taken to need a critic
-    with_critic = names_file(config.estimator) or find_estimator(config.estimator).needs_critic
+    # a file is not executed for a plan, and is taken to need a critic and nothing more
+    estimator = None if names_file(config.estimator) else find_estimator(config.estimator)
+    with_critic = estimator is None or estimator.needs_critic
     with_reference = needs_reference and not lora.rank
     pools = {
         "critic": config.ray.critic_ranks if with_critic else 0,
@@ -138,6 +146,7 @@ def read_job(
         checkpointing=config.ray.activation_checkpointing,
         offload=config.ray.cpu_offload,
         reshard=config.ray.reshards(shape.parameters),
+        greedy=estimator is not None and "greedy_score" in estimator.row_inputs,
         role_ranks=tuple((role, ranks) for role, ranks in pools.items() if ranks),
     )
 

@@ -169,9 +169,10 @@ def sampling_parts(job: Job, ranks: int) -> Parts:
     """Keys and values of the rows decoded together, and the moment of drawing."""
     prompts = ceiling(job.prompts, ranks)  # a rank draws all samples of its prompts
     rows = min(job.decoded_rows, prompts * job.samples)
+    read = min(job.decoded_rows, prompts) if job.greedy else ceiling(rows, job.samples)  # one greedy row a prompt
     lengths = job.longest
     cache, workspace = activations.sampling_bytes(
-        job.actor.shape, rows, ceiling(rows, job.samples), lengths.prompt, lengths.response, job.precision.stored
+        job.actor.shape, rows, read, lengths.prompt, lengths.response, job.precision.stored
     )
     return {"cache": float(cache), "workspace": float(workspace)}
 

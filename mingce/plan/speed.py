@@ -34,6 +34,7 @@ class Speed:
 
     stages: tuple[Stage, ...]
     tokens: int  # response tokens of a step
+    generated: int  # the same with those of greedy answers, which are scored and not learned from
 
     @property
     def seconds(self) -> float:
@@ -60,7 +61,7 @@ def step_speed(job: Job, cluster: Cluster) -> Speed:
         into[flow.stage] = into.get(flow.stage, 0.0) + flow.seconds(cluster)
     stages = [Stage("generate", generate_seconds(job, cluster), 0.0)]
     if job.reward is not None:
-        flops = ceiling(job.rollouts, cluster.ranks("actor")) * forward_flops(job.reward, job)
+        flops = ceiling(job.answers, cluster.ranks("actor")) * forward_flops(job.reward, job)
         stages.append(Stage("score", flops / cluster.assumptions.host_flops, 0.0))
     scored = {"log_probs": job.actor, "ref_log_probs": job.actor if job.shares_reference else job.reference}
     scored["values"] = job.critic
@@ -76,7 +77,7 @@ def step_speed(job: Job, cluster: Cluster) -> Speed:
             stages.append(Stage(name, _update(job, cluster, role, learning), wires.get(name, 0.0), after))
     if "refresh" in wires:
         stages.append(Stage("refresh", 0.0, wires["refresh"]))
-    return Speed(tuple(stages), job.rollouts * job.expected.response)
+    return Speed(tuple(stages), job.rollouts * job.expected.response, job.answers * job.expected.response)
 
 
 def forward_flops(role: RoleModel, job: Job) -> float:
@@ -136,14 +137,19 @@ def _optimizer(job: Job, cluster: Cluster, role: RoleModel, learning: Learning) 
 
 
 def generate_seconds(job: Job, cluster: Cluster) -> float:
-    """Drawing responses: prompts are read, then every token of the longest response is one more pass over all weights.
+    """Drawing all samples of the prompts and then, for estimators that read it, the greedy answer to each."""
+    return sum(_draw_seconds(job, cluster, samples) for samples in (job.samples, *([1] if job.greedy else [])))
+
+
+def _draw_seconds(job: Job, cluster: Cluster, samples: int) -> float:
+    """So many responses to each prompt: it is read, then every token of the longest is one more pass over all weights.
 
     A decoding step takes the longest of three: reading weights and cache from memory, the arithmetic, and Python, which
     issues it layer by layer. Where several queries share a key, the cache is repeated for them at every step.
     """
     assumed, gpu, shape = cluster.assumptions, cluster.gpu, job.actor.shape
     prompts = ceiling(job.prompts, cluster.ranks("actor"))
-    rows, size = prompts * job.samples, job.precision.stored
+    rows, size = prompts * samples, job.precision.stored
     rate = gpu.flops32 if size == 4 else gpu.flops
     matrices = shape.layers * sum(weight.count for weight in shape.layer if weight.matrix)
     reading = 2.0 * matrices * prompts * job.expected.prompt / (rate * assumed.forward)

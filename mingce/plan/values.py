@@ -76,6 +76,7 @@ def _speed(speed: Speed) -> dict[str, Any]:
     return {
         "seconds": speed.seconds,
         "tokens": speed.tokens,
+        "generated_tokens": speed.generated,
         "tokens_per_second": speed.tokens_per_second,
         "stages": stages,
     }
