@@ -68,6 +68,10 @@ def short(rewards, response_mask):
     return rewards.sum(1)
 
 @mingce.estimator(inputs=("rewards", "response_mask"))
+def endless(rewards, response_mask):
+    return rewards / 0
+
+@mingce.estimator(inputs=("rewards", "response_mask"))
 def fails(rewards, response_mask):
     return rewards / [1]
 
@@ -197,6 +201,7 @@ def test_no_advantage_of_one_s_own_is_a_bug(run: Path) -> None:
         (["estimator={file}:odd", "samples_per_prompt=1"], "compares the samples of a prompt"),
         (["estimator={file}:misspelt"], r"credit\.gama'; did you mean 'credit\.gamma'"),
         (["estimator={file}:short"], r"short gave shape \[16\]; it must give a tensor of shape \[16, "),
+        (["estimator={file}:endless"], "endless gave a number that is not finite for a chosen token; mend it there"),
         (["estimator={file}:fails"], r"own\.py, line \d+: TypeError: .*; mend fails"),
         (["estimator=gea"], "did you mean 'gae'"),
     ],

@@ -216,4 +216,6 @@ def _column(function: Callable[..., Any], values: Any, mask: Any) -> Any:
         raise ColumnError(
             f"{function.__name__} gave {got}; it must give a tensor of shape {list(mask.shape)}, one number a token."
         )
+    if not values[mask.bool()].isfinite().all():
+        raise ColumnError(f"{function.__name__} gave a number that is not finite for a chosen token; mend it there.")
     return keep(values.float(), mask)

@@ -10,12 +10,12 @@ from mingce.audit.catalogue import CLASSES
 from mingce.audit.finding import Finding, Report, Severity
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentence
+from mingce.specs.settings import SYMBOLS
 
 SEVERITY_WORDS: dict[Severity, str] = {
     "bug": "audit.bug", "suspicious": "audit.suspicious", "convention": "audit.convention", "note": "audit.note",
 }  # fmt: skip
 COMMA, SEMICOLON, COLON = {"zh": "，", "en": ", "}, {"zh": "；", "en": "; "}, {"zh": "：", "en": ": "}
-SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
 MOST_DIGITS = 9
 LONGEST_VALUE = 40
 

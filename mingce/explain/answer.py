@@ -19,6 +19,7 @@ from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
 from mingce.record.rollout import Rollout
+from mingce.specs.settings import SYMBOLS
 from mingce.watch.tokens import END, visible
 
 HEAD, TAIL = 10, 6
@@ -26,7 +27,6 @@ HEAD, TAIL = 10, 6
 LONGEST_TEXT, WIDEST_TABLE = 60, 62
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _GAP = re.compile(r"[,;]?\s{2,}")
-_SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def example_line(rollout: Rollout, t: int, lang: str, level: str = "engineer") -
     """`例子：请问1+1=2？ → 是的，等于2！（γ = 1，λ = 0.95，β = 0.1；“是”，t = 0）`; a child is spared the symbols."""
     settings = [
         f"{symbol} = {shown(getattr(rollout.settings, name))}"
-        for name, symbol in _SYMBOLS.items()
+        for name, symbol in SYMBOLS.items()
         if getattr(rollout.settings, name) is not None
     ]
     if rollout.bootstrap:

@@ -16,6 +16,7 @@ from mingce.base.texts import sentence
 from mingce.explain.picture_style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, remarks, save, style
 from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS
+from mingce.specs.settings import SYMBOLS
 from mingce.watch.tokens import END, visible
 
 if TYPE_CHECKING:
@@ -237,6 +238,6 @@ def _title(rollout: Rollout, lang: str) -> str:
     text = visible(f"{rollout.prompt} → {rollout.response}" if rollout.prompt else rollout.response)
     text = text if len(text) <= 60 else text[:40] + " … " + text[-16:]
     settings = rollout.settings.as_dict()
-    known = [f"{symbol} = {settings[name]:g}" for name, symbol in (("gamma", "γ"), ("lam", "λ"), ("beta", "β"))
+    known = [f"{symbol} = {settings[name]:g}" for name, symbol in SYMBOLS.items()
              if settings.get(name) is not None]  # fmt: skip
     return f"{text}     {'  '.join(known)}".replace("$", r"\$")

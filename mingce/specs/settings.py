@@ -12,7 +12,11 @@ from dataclasses import asdict, dataclass, field, fields, replace
 from types import NoneType
 from typing import Any, Self, get_args, get_origin, get_type_hints
 
+from mingce.columns import SETTINGS
 from mingce.specs.estimators import GAE
+
+SYMBOLS = {"gamma": SETTINGS["gamma"].symbol, "lam": SETTINGS["lam"].symbol, "beta": SETTINGS["kl_coef"].symbol}
+"""How formulas write the settings of credit; those that are missing are written by their names."""
 
 
 def _from(key: str) -> Any:

@@ -15,6 +15,7 @@ from mingce.config import Config, describe, settings, value_of
 from mingce.credit import whitens
 from mingce.engine.local import Roles
 from mingce.specs import find_estimator, find_policy_loss
+from mingce.specs.settings import SYMBOLS
 from mingce.training.no_learning import settings_without_learning
 from mingce.training.trainer import Trainer
 from mingce.training.validation import Validation
@@ -74,8 +75,7 @@ def facts(config: Config, roles: Roles, path: Path) -> list[tuple[str, str]]:
 def _credit_settings(config: Config) -> str:
     """The settings that the estimator reads, in parentheses; nothing where it reads none and nothing is whitened."""
     read = find_estimator(config.estimator).settings
-    symbols = {"gamma": "γ", "lam": "λ", "n": "n", "k": "k"}
-    known = [f"{symbol} = {getattr(config.credit, name):g}" for name, symbol in symbols.items() if name in read]
+    known = [f"{SYMBOLS.get(name, name)} = {getattr(config.credit, name):g}" for name in read]
     known += [sentence("training.whitened")] if whitens(config) else []
     opening, comma, closing = ("（", "，", "）") if display_lang() == "zh" else (" (", ", ", ")")
     return f"{opening}{comma.join(known)}{closing}" if known else ""

@@ -10,11 +10,11 @@ from mingce.base.texts import sentence
 from mingce.explain.claims.formulas import show
 from mingce.explain.claims.quantities import Row, Where
 from mingce.explain.claims.truth import Rows
+from mingce.specs.settings import SYMBOLS
 
 Status = Literal["right", "wrong", "unknown"]
 Pair = tuple[str, str]
 """(中文, English)."""
-SYMBOLS = {"gamma": "γ", "lam": "λ", "beta": "β"}
 
 
 @dataclass(frozen=True)
