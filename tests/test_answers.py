@@ -68,7 +68,8 @@ def wrong_numbers(
 def test_every_number_about_the_seeds_examples_is_the_twins(name: str) -> None:
     everything, wrong = Known(SEEDS[name]()), dict[tuple[str, str, str], list[str]]()
     for topic in TOPICS.values():
-        wrong |= wrong_numbers(everything, topic, [(level, lang) for level in LEVELS for lang in ("zh", "en")])
+        told = [(key, lang) for key in (*LEVELS, *topic.parts) for lang in ("zh", "en")]
+        wrong |= wrong_numbers(everything, topic, told)
     assert wrong == {}
 
 
@@ -78,7 +79,8 @@ def test_every_number_about_a_random_rollout_is_the_twins(seed: int) -> None:
     for place, topic in enumerate(
         TOPICS.values()
     ):  # the languages by turns: they have the same placeholders, see below
-        told = [(level, ("zh", "en")[(seed + place + shift) % 2]) for shift, level in enumerate(LEVELS)]
+        keys = (*LEVELS, *topic.parts)
+        told = [(key, ("zh", "en")[(seed + place + shift) % 2]) for shift, key in enumerate(keys)]
         wrong |= wrong_numbers(everything, topic, told)
     assert wrong == {}
 

@@ -21,7 +21,7 @@ from mingce.base.texts import listed, named, parsed, sentence, sentences, texts
 from mingce.explain import example
 from mingce.explain.account import token_values
 from mingce.explain.account_texts import LEVELS, SECTIONS, Section
-from mingce.explain.topic import Phrase, Topic, values_of
+from mingce.explain.topic import PARTS, Phrase, Topic, values_of
 from mingce.explain.topics import TOPICS
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES
 
@@ -38,7 +38,7 @@ LISTS = (
 PLAIN = [
     "account", "audit", "columns", "metrics", "misconceptions", "requests", "settings", "thesaurus", "tutor", "walk",
 ]  # fmt: skip
-TOPIC_KEYS = ["", "shows", "asked", *LEVELS, "phrases", "grid"]
+TOPIC_KEYS = ["", "shows", "asked", *PARTS, *LEVELS, "phrases", "grid"]
 
 
 def placeholders(text: str) -> set[str]:
@@ -145,14 +145,15 @@ def test_what_a_topic_names_is_computed(topic: Topic) -> None:
     own = set(named(texts(f"topics/{topic.id}", "zh").get("phrases", "")))
     for rollout in (example.worked(), *(random_rollout(seed) for seed in range(4))):
         values = values_of(topic, rollout, 0)
-        for text in (*(text for pair in topic.words for text in pair), topic.each, *topic.headings("zh").values()):
+        said = [text for key in (*LEVELS, *topic.parts) for text in topic.said(key)]
+        for text in (*said, topic.each, *topic.headings("zh").values()):
             assert placeholders(text) <= set(values)
         for phrase in (value for value in values.values() if isinstance(value, Phrase) and value.name):
-            said = topic.phrases("zh")[phrase.name]
-            assert all(values.get(name) is not None for name in placeholders(said)), said
+            phrase_text = topic.phrases("zh")[phrase.name]
+            assert all(values.get(name) is not None for name in placeholders(phrase_text)), phrase_text
         asked = {name.partition(".")[0] for name in own}
         assert asked <= {name for name, value in values.items() if isinstance(value, Phrase)}
-        assert asked <= placeholders("".join(zh for zh, _ in topic.words))
+        assert asked <= placeholders("".join(said[::2]))
 
 
 # ── the account ──────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -15,7 +15,6 @@ from mingce.base.texts import sentence
 from mingce.columns import COLUMNS
 from mingce.explain import example
 from mingce.explain.account import substituted
-from mingce.explain.account_texts import LEVELS
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
 from mingce.record.rollout import Rollout
@@ -104,7 +103,7 @@ def missing(topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str
     if not slots:
         return ["response_mask"]
     values = values_of(topic, rollout, slots[0] if t is None else t)
-    words = topic.words[LEVELS.index(level)][0 if lang == "zh" else 1]
+    words = topic.said(level)[0 if lang == "zh" else 1]
     return sorted({name for name in _PLACEHOLDER.findall(words + topic.each) if values.get(name) is None})
 
 

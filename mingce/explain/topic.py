@@ -21,6 +21,9 @@ from mingce.explain.account_texts import LEVELS, Pair
 from mingce.record.rollout import Rollout
 
 Values = dict[str, Any]
+PARTS = ("definition", "why", "pitfall", "limits", "analogy")
+"""Short texts a topic may have beside its levels: what it is in a sentence, the reason, the mistake that is often made,
+what happens at the extremes, and another picture than the child's."""
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
 
 
@@ -114,7 +117,16 @@ class Topic:
     @property
     def words(self) -> tuple[Pair, ...]:
         """The answer at each of LEVELS."""
-        return tuple(texts.pair(f"topics/{self.id}", level) for level in LEVELS)
+        return tuple(map(self.said, LEVELS))
+
+    @property
+    def parts(self) -> tuple[str, ...]:
+        """Which of PARTS it has."""
+        return tuple(part for part in PARTS if self._text(part, LANGS[0]))
+
+    def said(self, key: str) -> Pair:
+        """The text of one of LEVELS or PARTS."""
+        return texts.pair(f"topics/{self.id}", key)
 
     def phrases(self, lang: str) -> dict[str, str]:
         """Pieces of sentences by name: those that topics share, and its own."""
@@ -160,11 +172,12 @@ def values_of(topic: Topic, rollout: Rollout, t: int) -> Values:
     return columns | account | common | topic.numbers(rollout, t)
 
 
-def text_of(topic: Topic, rollout: Rollout, t: int, level: str, lang: str) -> str:
-    """The topic's words at a level with the example's numbers."""
-    words = topic.words[LEVELS.index(level)][0 if lang == "zh" else 1]
+def text_of(topic: Topic, rollout: Rollout, t: int, key: str, lang: str) -> str:
+    """The topic's words at a level, or one of its parts, with the example's numbers."""
+    words = topic.said(key)[0 if lang == "zh" else 1]
     values = values_of(topic, rollout, t)
-    return substituted(_with_phrases(words, values, topic.phrases(lang)), values, plain=level == "child")
+    plain = key in ("child", "analogy")
+    return substituted(_with_phrases(words, values, topic.phrases(lang)), values, plain=plain)
 
 
 def _with_phrases(words: str, values: Values, phrases: dict[str, str]) -> str:
