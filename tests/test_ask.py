@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import io
 import json
+import os
 import subprocess
 import sys
+import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,7 @@ from mingce.algorithms import reference
 from mingce.base.errors import RunError, SettingError, UnknownNameError
 from mingce.base.numbers import number as shown
 from mingce.commands.ask import ask
+from mingce.commands.user_input import split_questions
 from mingce.explain import dialogue, example
 from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown, rendered
@@ -338,13 +341,85 @@ def test_a_dialogue_is_resumed_with_its_example_and_subject(tmp_path: Path) -> N
     (log,) = tmp_path.iterdir()
     before = log.read_text(encoding="utf-8")
     console = quiet()
-    ask(console, resume=log, directory=tmp_path, lines=["λ=1 呢？"])
+    ask(quiet(), resume=log, directory=tmp_path, lines=["λ=1 呢？"])
+    assert log.read_text(encoding="utf-8") == before  # without --log nothing is written
+    ask(console, resume=log, log=True, directory=tmp_path, lines=["λ=1 呢？"])
     assert list(tmp_path.iterdir()) == [log]
     after = dialogue.read(log)
     assert log.read_text(encoding="utf-8").startswith(before)
     assert len(after.rounds) == 3
     assert "[0.7, 0.6, 0.4]" in after.rounds[-1].answer
     assert "什么是白化" not in printed(console)
+
+
+def test_a_log_is_only_appended_to(tmp_path: Path) -> None:
+    log = tmp_path / "theirs.md"
+    theirs = (
+        "# Chat Dialogue Log\r\n\r\n## 对话时间\r\n2026-01-08 13:02:10\r\n\r\n---\r\n\r\n## 对话内容\r\n\r\n"
+        "### 问题 1\r\n用户：格式：\r\n用户：<问>\r\n助手：<答>\r\n\r\n助手：好的"
+    ).encode()
+    log.write_bytes(theirs)
+    ask(quiet(), ["什么是白化"], resume=log, log=True, directory=tmp_path)
+    assert log.read_bytes().startswith(theirs)
+    assert [one.question for one in dialogue.read(log).rounds][1:] == ["什么是白化"]
+
+
+def test_saving_does_not_replace_another_file(tmp_path: Path) -> None:
+    place, console = tmp_path / "notes.md", quiet()
+    place.write_text("mine", encoding="utf-8")
+    ask(console, directory=tmp_path, lines=["什么是白化", f"/save {place}"])
+    assert place.read_text(encoding="utf-8") == "mine"
+    assert "choose another name" in printed(console)
+
+
+@pytest.mark.parametrize("question", ["什么是白化？" * 5_000, "a" * 300, "白化\0", "what is whitening? " * 4_000])
+def test_a_long_question_is_a_question_and_no_path(question: str, tmp_path: Path) -> None:
+    console = quiet()
+    ask(console, [question], directory=tmp_path)
+    assert printed(console).strip()
+
+
+def test_a_question_of_more_than_100_kb_is_one_sentence(tmp_path: Path) -> None:
+    with pytest.raises(SettingError, match="100,000 characters"):
+        ask(quiet(), ["白" * 100_001], directory=tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("text", "count"),
+    [
+        ("什么是白化\nλ=0.5 呢\n", 2),
+        ("我知道会计算：\n  values\n  rewards\n请举例", 1),
+        ("why?\n\nreturns = advantages + values", 1),
+        ("what is this\n```\na = b\n```", 1),
+        ("什么是白化\n/quit\n", 2),
+    ],
+)
+def test_piped_lines_that_belong_together_are_one_question(text: str, count: int) -> None:
+    assert len(split_questions(text)) == count
+
+
+def test_a_paragraph_pasted_into_a_terminal_is_one_question(tmp_path: Path) -> None:
+    leader, follower = os.openpty()
+    code = "from rich.console import Console; from mingce.commands.ask import ask; ask(Console(), log=True)"
+    with subprocess.Popen(
+        [sys.executable, "-c", code],
+        stdin=follower,
+        stdout=subprocess.DEVNULL,
+        cwd=tmp_path,
+        env={**os.environ, "TERM": "dumb"},
+    ) as process:
+        os.write(leader, "我对白化有疑问。\n它减均值吗？\n为什么除以标准差？\n".encode())
+        logs = tmp_path / "codex_dialogue"
+        for _ in range(600):
+            if logs.exists() and list(logs.glob("*.md")):
+                break
+            time.sleep(0.05)
+        os.write(leader, b"/quit\n")
+        process.wait(timeout=60)
+    os.close(leader)
+    os.close(follower)
+    (log,) = logs.glob("*.md")
+    assert [one.question.count("\n") for one in dialogue.read(log).rounds] == [2]
 
 
 def test_save_writes_at_any_time_and_commands_are_not_part_of_it(tmp_path: Path) -> None:

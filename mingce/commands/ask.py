@@ -72,7 +72,7 @@ def ask(
         talk.hear(question)
         return
     talk.greet()
-    for line in user_input.lines(console) if lines is None else lines:
+    for line in user_input.questions(console) if lines is None else lines:
         if not talk.hear(line.rstrip("\n")):
             break
     talk.leave()
@@ -80,7 +80,9 @@ def ask(
 
 def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
     """A word that is a path on this disk is the run or dump; the other one is the question."""
-    places = [word for word in words if len(word) < 1000 and "\n" not in word and expanded(word).exists()]
+    if any(len(word) > user_input.LONGEST for word in words):
+        raise SettingError(f"a question may have {user_input.LONGEST:,} characters; ask about a part of it.")
+    places = [word for word in words if _is_there(word)]
     questions = [word for word in words if word not in places]
     if len(places) > 1:
         raise SettingError(f"give one run or dump, not {places[0]} and {places[1]}.")
@@ -89,6 +91,14 @@ def _question_and_place(words: Sequence[str]) -> tuple[str | None, Path | None]:
             raise RunError(f"there is nothing at {questions[1]}; give a run's directory or a dump.")
         raise SettingError("put the question between quotation marks.")
     return (questions[0] if questions else None), (expanded(places[0]) if places else None)
+
+
+def _is_there(word: str) -> bool:
+    """Whether a word is a path on this disk; a question is no path, however long it is."""
+    try:
+        return bool(word.strip()) and expanded(word).exists()
+    except (OSError, ValueError):  # too long for a name, or with a zero byte
+        return False
 
 
 def _example(
@@ -126,22 +136,30 @@ class Talk:
         self.console, self.conversation, self.directory = console, conversation, directory
         self.dialogue = Dialogue(datetime.now().replace(microsecond=0))
         self.file: Path | None = None
+        self.resumed: Path | None = None
+        self.saved = 0  # rounds that the file has
 
     @property
     def lang(self) -> str:
         return self.conversation.lang
 
     def resume(self, path: Path) -> None:
-        """Reads a kept dialogue, asks its questions again without printing, and goes on in the same file."""
-        self.dialogue, self.file = dialogue.read(path), path
+        """Reads a saved dialogue and asks its questions again without printing; with a log it goes on in that file."""
+        self.dialogue, self.resumed = dialogue.read(path), path
+        self.saved = len(self.dialogue.rounds)
         for round_ in self.dialogue.rounds:
             self.conversation.ask(round_.question)
         self._say("tutor.resumed", path=path, count=len(self.dialogue.rounds))
 
     def keep(self) -> None:
-        """From now on the dialogue is written after every round."""
+        """From now on the dialogue is written after every round, behind what a resumed log has already."""
         if self.file is None:
-            self.file = dialogue.new_path(self.directory, self.dialogue.time)
+            self.file = self.resumed or dialogue.new_path(self.directory, self.dialogue.time)
+
+    def _write(self) -> None:
+        if self.file is not None:
+            dialogue.append(self.dialogue, self.file, self.saved)
+            self.saved = len(self.dialogue.rounds)
 
     def greet(self) -> None:
         self._say("tutor.greeting")
@@ -163,7 +181,7 @@ class Talk:
         return True
 
     def leave(self) -> None:
-        if self.file is not None and self.dialogue.rounds:
+        if self.file is not None and self.saved:
             self._say("tutor.kept_in", path=self.file)
 
     def _answer(self, line: str) -> None:
@@ -173,10 +191,9 @@ class Talk:
         if to_be_saved:
             self.keep()
         self.dialogue = Dialogue(self.dialogue.time, (*self.dialogue.rounds, Round(line, markdown(answer))))
-        if self.file is not None:
-            dialogue.write(self.dialogue, self.file)
-            if to_be_saved:
-                self._say("tutor.written", path=self.file)
+        self._write()
+        if to_be_saved:
+            self._say("tutor.written", path=self.file)
 
     def _show(self, answer: Answer) -> None:
         if not self.console.is_terminal:
@@ -187,12 +204,11 @@ class Talk:
 
     def _save(self, place: str) -> None:
         if place:
-            path = expanded(place)
+            dialogue.write(self.dialogue, expanded(place))
         else:
-            path = self.file or dialogue.new_path(self.directory, self.dialogue.time)
-            self.file = path
-        dialogue.write(self.dialogue, path)
-        self._say("tutor.written", path=path)
+            self.keep()
+            self._write()
+        self._say("tutor.written", path=expanded(place) if place else self.file)
 
     def _plot(self, place: str) -> None:
         if not place:

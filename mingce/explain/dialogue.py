@@ -82,22 +82,47 @@ class Turn:
 def render(dialogue: Dialogue) -> str:
     """The log's text."""
     head = f"{TITLE}\n\n{TIME}\n{dialogue.time.strftime(TIME_FORMAT)}\n\n{RULE}\n\n{CONTENT}\n"
-    rounds = [
-        f"\n### 问题 {number}\n{ASKS}{_escape(round_.question)}{BREAK}\n{ANSWERS}{_escape(round_.answer)}\n"
-        for number, round_ in enumerate(dialogue.rounds, 1)
-    ]
-    return head + f"\n{RULE}\n".join(rounds)
+    return head + "".join(_render_round(number, one) for number, one in enumerate(dialogue.rounds, 1))
+
+
+def _render_round(number: int, one: Round) -> str:
+    rule = f"\n{RULE}\n" if number > 1 else ""
+    return f"{rule}\n### 问题 {number}\n{ASKS}{_escape(one.question)}{BREAK}\n{ANSWERS}{_escape(one.answer)}\n"
+
+
+def append(dialogue: Dialogue, path: Path, count: int) -> None:
+    """Add the dialogue's rounds behind the first `count`, which the file has already; its earlier bytes stay.
+
+    A file that is not there is written whole. What is written appears whole or not at all.
+    """
+    earlier = b""
+    if path.exists():
+        earlier = read_bytes(path)
+        if earlier and not earlier.endswith(b"\n"):
+            earlier += b"\n"
+    text = render(dialogue)
+    if earlier:
+        added = list(enumerate(dialogue.rounds, 1))[count:]
+        text = "".join(_render_round(number, one) for number, one in added)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, earlier + _encoded(text))
 
 
 def write(dialogue: Dialogue, path: Path) -> None:
-    """Write the log whole, or leave what was there before."""
+    """Write the log whole, or leave what was there before; a file that holds something else is not replaced."""
+    content = _encoded(render(dialogue))
+    if path.exists() and not content.startswith(read_bytes(path)):
+        raise DataError(f"{path} is there already and holds something else; choose another name.")
+    path.parent.mkdir(parents=True, exist_ok=True)
+    atomic_write(path, content)
+
+
+def _encoded(text: str) -> bytes:
     try:
-        content = render(dialogue).encode()
+        return text.encode()
     except UnicodeEncodeError as error:
         place = error.object[max(0, error.start - 10) : error.start]
         raise DataError(f"the dialogue has a broken character after '{place}', which UTF-8 cannot hold.") from None
-    path.parent.mkdir(parents=True, exist_ok=True)
-    atomic_write(path, content)
 
 
 def new_path(directory: Path, time: datetime) -> Path:
@@ -129,9 +154,15 @@ def read(path: Path) -> Dialogue:
 def read_text(path: Path) -> str:
     """A UTF-8 file's text with its line ends as they are."""
     try:
-        return path.read_bytes().decode("utf-8-sig")
+        return read_bytes(path).decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not UTF-8 text (byte {error.start}); save it as UTF-8.") from None
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's bytes."""
+    try:
+        return path.read_bytes()
     except OSError as error:
         raise RunError(f"{path} cannot be read: {error.strerror}.") from None
 
