@@ -17,16 +17,9 @@ from rich.console import Console
 
 from mingce.algorithms import reference
 from mingce.base.errors import DataError, MingceError
-from mingce.base.lang import LANGS
 from mingce.commands.check_log import check_log
-from mingce.explain.account_texts import LEVELS
-from mingce.explain.answer import topic_answer
-from mingce.explain.answer_view import markdown
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.verdicts import Verdict
-from mingce.explain.example import worked
-from mingce.explain.topic import Topic
-from mingce.explain.topics import TOPICS
 
 HERE = Path(__file__).parent
 SEEDS = {path.name[:3]: path for path in sorted((HERE / "seeds").glob("*.txt"))}
@@ -134,7 +127,7 @@ def test_erratum_003_question_1_advantages_and_returns() -> None:
 
 def test_other_slips_of_the_seeds_found_by_hand() -> None:
     report = checked("002")
-    assert offers(wrong_at(report, 309, "advantages"), [0.5105])
+    assert offers(wrong_at(report, 309, "advantages"), [0.51])  # the block's own 0.4, not a later block's 0.39
     assert [
         offers(wrong_at(report, line, "advantages"), [x]) for line, x in ((432, 0.6071), (433, 0.5969), (434, 0.5862))
     ]
@@ -632,14 +625,6 @@ def test_a_prompt_with_wrong_arithmetic_is_no_claim() -> None:
 
 
 # ── the tutor's own answers ──────────────────────────────────────────────────────────────────────────────────────────
-
-
-@pytest.mark.parametrize("topic", TOPICS.values(), ids=TOPICS.keys())
-def test_the_tutors_own_answers_are_found_right(topic: Topic) -> None:
-    for level in LEVELS:
-        for lang in LANGS:
-            text = markdown(topic_answer(topic, worked(), None, level, lang, ()))
-            assert [(v.where.quote, v.right) for v in check(text).of("wrong")] == []
 
 
 def test_a_heading_that_is_a_formula_is_no_column() -> None:

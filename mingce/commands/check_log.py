@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,16 +11,19 @@ from rich.cells import cell_len
 from rich.console import Console
 from rich.text import Text
 
-from mingce.base.errors import DataError
+from mingce.base.atomic import atomic_write
+from mingce.base.errors import DataError, SettingError
 from mingce.base.terminal import write
 from mingce.base.texts import sentence
 from mingce.explain.claims.check import Report, check
 from mingce.explain.claims.formulas import show_rows
+from mingce.explain.claims.marking import html, segments
 from mingce.explain.claims.verdicts import Answer, Pair, Status, Verdict
 from mingce.explain.dialogue import read_text
 from mingce.explain.wrapping import padded, wrapped
 
 SCHEMA = 1
+STDIN = Path("-")
 LARGEST = 16_000_000
 LONGEST_QUOTE = 400
 MARKS: dict[Status, tuple[str, str]] = {"right": ("✓", "green"), "wrong": ("✗", "bold red"), "unknown": ("?", "yellow")}
@@ -30,22 +34,73 @@ MIN_ROOM = 20
 
 
 def check_log(
-    console: Console, path: Path, *, lang: str = "zh", as_json: bool = False, wrong_only: bool = False
+    console: Console,
+    path: Path,
+    *,
+    lang: str = "zh",
+    as_json: bool = False,
+    wrong_only: bool = False,
+    page: Path | None = None,
 ) -> int:
-    """Checks a dialogue log or any text and prints the verdicts; the exit code is 0, or 1 if something is wrong."""
+    """Checks a dialogue log or any text and prints the verdicts; the exit code is 0, or 1 if something is wrong.
+
+    The path `-` is standard input; `page` is an HTML file to write the marked text to.
+    """
+    text = _text(path)
+    report = check(text, path)
+    if page is not None:
+        title = sentence("check_log.page_title", lang, name=clean(path.name if path != STDIN else "stdin"))
+        _write_page(page, html(segments(text, report.verdicts), lang, title))
+    if as_json:
+        write(json.dumps(as_values(report, path), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
+        return report.exit_code
+    if page is None:
+        show(console, report, path, lang, wrong_only=wrong_only)
+    else:
+        console.print(_count(report, path, lang), soft_wrap=True)
+        console.print(Text(sentence("check_log.wrote", lang, path=page)), soft_wrap=True)
+    return report.exit_code
+
+
+def _write_page(path: Path, page: str) -> None:
+    if path.is_dir() or not path.parent.is_dir():
+        raise SettingError(f"--html {path} cannot be written: give a file in a directory that is there.")
+    try:
+        atomic_write(path, page.encode("utf-8", "replace"))
+    except OSError as error:
+        raise SettingError(f"--html {path} cannot be written: {error.strerror}.") from error
+
+
+def _text(path: Path) -> str:
+    """What a file, or standard input, holds."""
+    if path == STDIN:
+        buffer = getattr(sys.stdin, "buffer", None)  # a stand-in for standard input may have none
+        data = sys.stdin.read(LARGEST + 1).encode() if buffer is None else buffer.read(LARGEST + 1)
+        return _decoded(data, path)
     if path.is_dir():
         raise DataError(f"{path} is a directory; give a dialogue log or another text file.")
     if path.is_file() and path.stat().st_size > LARGEST:
-        raise DataError(f"{path} is larger than {LARGEST // 1_000_000} MB; give the part that holds the numbers.")
-    text = read_text(path)
+        raise _too_large(path)
+    return _whole(read_text(path), path)
+
+
+def _decoded(data: bytes, path: Path) -> str:
+    if len(data) > LARGEST:
+        raise _too_large(path)
+    try:
+        return _whole(data.decode("utf-8-sig").replace("\r\n", "\n"), path)
+    except UnicodeDecodeError:
+        raise DataError("standard input is not UTF-8; give a dialogue log, Markdown or plain text.") from None
+
+
+def _whole(text: str, path: Path) -> str:
     if "\0" in text:
         raise DataError(f"{path} is not a text: it holds a zero byte; give a dialogue log, Markdown or plain text.")
-    report = check(text, path)
-    if as_json:
-        write(json.dumps(as_values(report, path), ensure_ascii=False, indent=2, allow_nan=False) + "\n")
-    else:
-        show(console, report, path, lang, wrong_only=wrong_only)
-    return report.exit_code
+    return text
+
+
+def _too_large(path: Path) -> DataError:
+    return DataError(f"{path} is larger than {LARGEST // 1_000_000} MB; give the part that holds the numbers.")
 
 
 # ── JSON ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from functools import lru_cache
 
 from mingce.explain.claims.expressions import (
+    HOLE,
     UNREAD,
     Binary,
     Call,
@@ -20,6 +21,7 @@ from mingce.explain.claims.expressions import (
     Symbol,
     literals,
     shown,
+    symbols,
 )
 from mingce.explain.claims.names import SETTING_KINDS
 from mingce.explain.claims.tokens import Token, tokens_of
@@ -31,6 +33,8 @@ _FUNCTIONS = {
     "mean", "avg", "average", "E", "sum", "std", "var", "sqrt", "exp", "log", "ln", "abs", "max", "min", "clip",
     "round", "whiten", "masked_whiten", "tensor", "array", "np", "torch",
 }  # fmt: skip
+HOLES = frozenset({"—", "–", "-", "_", "None", "none", "null", "nan", "NaN", "NA", "×", "x"})
+"""What stands in a list for a token that nobody chose."""
 _WRAPPERS = frozenset({"tensor", "array", "np", "torch", "list"})
 
 
@@ -74,8 +78,9 @@ class _Reader:
     def expression(self, depth: int = 0) -> Node:
         left = self.term(depth)
         for _ in range(MOST_TERMS):
-            if not self.next_is("op", "+ -"):
-                break
+            after = self.peek(1)
+            if not self.next_is("op", "+ -") or (isinstance(left, Listing) and after and after.type == "name"):
+                break  # "advantages [0.1, 0.2] + values [0.3, 0.4]" are two lists with their names
             back = self.at
             operator = self.take().text
             try:
@@ -111,7 +116,10 @@ class _Reader:
             symbol = token.node
             known = isinstance(symbol, Symbol) and symbol.kind is not None
             touching = token.start == self.tokens[self.at - 1].end
-            return known and (touching or isinstance(left, Symbol | Binary)) and not isinstance(left, Listing | Call)
+            if touching or not known:
+                return known and not isinstance(left, Listing | Call)
+            before = symbols(left)[-1:]  # words are no factors: "the values V"
+            return bool(before) and len(before[0].name) == 1 and before[0].kind is not None
         return (
             token.text == "(" and self.tokens[self.at - 1].text == ")" and token.start == self.tokens[self.at - 1].end
         )
@@ -194,12 +202,22 @@ class _Reader:
             if self.next_is("dots"):
                 self.take()
                 gap = len(items) if gap is None else gap
+            elif self._next_is_hole():
+                self.take()
+                items.append(HOLE)
             else:
                 items.append(self._item(depth))
             if self.next_is("comma") or self.next_is("word", ";"):
                 self.take()
         self._close("]")
         return Listing(tuple(items), gap)
+
+    def _next_is_hole(self) -> bool:
+        """True for the dash, or nothing, that stands for a token nobody chose."""
+        token, after = self.peek(), self.peek(1)
+        if token is None or after is None or (after.type != "comma" and after.text != "]"):
+            return False
+        return token.text in HOLES
 
     def _item(self, depth: int) -> Node:
         """One item. In a list without commas, as numpy prints it, ` -0.2` begins the next item."""
@@ -240,7 +258,7 @@ def _chains(tokens: list[Token], text: str) -> Iterator[Chain]:
     while reader.at < len(tokens) and reader.budget > 0:
         begin = reader.at
         token = tokens[begin]
-        if token.type not in ("number", "name", "open", "op"):
+        if token.type not in ("number", "name", "open", "op") or _is_word(tokens, begin):
             reader.at += 1
             if token.type in ("comma", "word") and token.text in (";", "；", "。", "#", "|"):
                 boundary = token.end
@@ -261,11 +279,27 @@ def _chains(tokens: list[Token], text: str) -> Iterator[Chain]:
             reader.at += 1
 
 
+def _is_word(tokens: list[Token], at: int) -> bool:
+    """True for a word in front of a negative number: "the total is -0.02 + 0.01"."""
+    token = tokens[at]
+    if (
+        not isinstance(token.node, Symbol)
+        or token.node.kind is not None
+        or len(token.text) < 2
+        or at + 2 >= len(tokens)
+    ):
+        return False
+    sign, number = tokens[at + 1], tokens[at + 2]
+    return sign.text == "-" and sign.start > token.end and number.start == sign.end and token.text not in _FUNCTIONS
+
+
 def _cut_off(tokens: list[Token], begin: int) -> bool:
     """True if what is read is the rest of something that could not be: an operator stands in front of it."""
     if begin == 0:
         return False
     before = tokens[begin - 1]
+    if _is_word(tokens, begin - 1):
+        return False
     if before.type == "op":
         return before.text not in ("+", "-") or begin > 1
     return before.type in ("close", "number", "name") and before.end == tokens[begin].start

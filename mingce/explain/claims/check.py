@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 from mingce.base.errors import DataError
-from mingce.explain.claims.context import Context
+from mingce.explain.claims.context import GLOBAL, Context
 from mingce.explain.claims.counts import judge_counts
 from mingce.explain.claims.extraction import facts
 from mingce.explain.claims.lists import judge_list
 from mingce.explain.claims.misconceptions import judge_words
 from mingce.explain.claims.quantities import Equation, Fact, Scalar, Series, Share
-from mingce.explain.claims.reading import passages
+from mingce.explain.claims.reading import Passage, passages
 from mingce.explain.claims.singles import Singles, judge_equation
 from mingce.explain.claims.verdicts import Status, Verdict
 from mingce.explain.claims.whitening import judge_statistic, judge_whitened
 
 MOST_LISTS = 4000
+_HAT = re.compile(r"Â|A\u0302|\\(?:wide)?hat")
 
 
 @dataclass(frozen=True)
@@ -43,9 +45,15 @@ def check(text: str, path: Path | None = None) -> Report:
     everything = [fact for passage in parts for fact in facts(passage)]
     if sum(isinstance(fact, Series) for fact in everything) > MOST_LISTS:
         raise DataError(f"{path or 'the text'} holds more than {MOST_LISTS:,} lists of numbers; check it in parts.")
+    return judge(everything, parts)
+
+
+def judge(everything: Sequence[Fact], parts: Sequence[Passage]) -> Report:
+    """The verdicts on the facts of passages; facts of the section GLOBAL are only what the others are judged by."""
     context = Context(everything)
     singles = Singles(context)
-    verdicts = [verdict for fact in context.facts if (verdict := _judge(fact, context, singles)) is not None]
+    claims = (fact for fact in context.facts if fact.where.section != GLOBAL)
+    verdicts = [verdict for fact in claims if (verdict := _judge(fact, context, singles)) is not None]
     for passage in parts:
         verdicts += judge_counts(passage)
         verdicts += judge_words(passage, context)
@@ -57,6 +65,10 @@ def _judge(fact: Fact, context: Context, singles: Singles) -> Verdict | None:
     match fact:
         case Series(kind="whitened"):
             return judge_whitened(context, fact)
+        case Series(kind="advantages") if fact.hatted or _HAT.search(fact.where.quote):
+            verdict = judge_list(context, fact)
+            whitened = judge_whitened(context, replace(fact, kind="whitened"))
+            return whitened if verdict and verdict.status == "wrong" and _is_right(whitened) else verdict
         case Series():
             return judge_list(context, fact)
         case Scalar():
@@ -68,6 +80,10 @@ def _judge(fact: Fact, context: Context, singles: Singles) -> Verdict | None:
         case Share():
             return singles.judge_share(fact)
     return None
+
+
+def _is_right(verdict: Verdict | None) -> bool:
+    return verdict is not None and verdict.status == "right"
 
 
 def _once(verdicts: Iterable[Verdict]) -> list[Verdict]:

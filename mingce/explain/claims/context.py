@@ -8,14 +8,17 @@ from __future__ import annotations
 
 from bisect import bisect_left, bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from mingce.explain.claims.expressions import Number
 from mingce.explain.claims.quantities import Fact, Scalar, Series, Setting, Where
 from mingce.explain.claims.rounding import agrees, unit_of_rounded
 from mingce.explain.claims.truth import Rows
 
+GLOBAL = -2
+"""The section of what holds for every claim: a rollout that a text is about."""
 NEAREST = 4
 REACH = 64
 MOST_STATED = 4
@@ -29,7 +32,7 @@ class Column:
     """All numbers of one kind as the text gives them, with the line, and whether another question gave them.
 
     `one_by_one` if it is put together from single numbers; `unit` is one unit of the last digit where the numbers
-    seem to be rounded, else 0.
+    seem to be rounded, else 0; `slots` where the numbers stand if the list has holes, `full` how long it is with them.
     """
 
     rows: Rows
@@ -38,6 +41,16 @@ class Column:
     section: int = -1
     one_by_one: bool = False
     unit: float = 0.0
+    slots: tuple[int, ...] | None = None
+    full: int = 0
+
+    def at(self, slots: tuple[int, ...], full: int) -> Column | None:
+        """The same at the tokens chosen, None if it is of other tokens."""
+        if self.slots is not None or self.width == len(slots):
+            return self if self.slots in (None, slots) else None
+        if self.width != full or len(self.rows) > 1:
+            return None
+        return replace(self, rows=(tuple(self.rows[0][t] for t in slots),), slots=slots, full=full)
 
     @property
     def width(self) -> int:
@@ -56,17 +69,22 @@ class Context:
         self._lists: dict[tuple[int, str], list[Series]] = defaultdict(list)
         self._scalars: dict[tuple[int, str], list[Scalar]] = defaultdict(list)
         self._settings: dict[tuple[int, str], list[Setting]] = defaultdict(list)
-        self._indices: dict[int, set[int]] = defaultdict(set)
+        self._chosen: dict[tuple[int, int], tuple[tuple[int, ...], int]] = {}
+        self._indices: dict[tuple[int, int | None], set[int]] = defaultdict(set)
         for fact in self.facts:
             question = fact.where.question
             if isinstance(fact, Series):
                 self._lists[question, fact.kind].append(fact)
+                if fact.slots is not None:
+                    self._chosen[question, len(fact.slots)] = fact.slots, fact.width
             elif isinstance(fact, Setting):
                 self._settings[question, fact.name].append(fact)
             elif isinstance(fact, Scalar):
                 self._scalars[question, fact.kind].append(fact)
-                if fact.kind in INDEXED_KINDS and not fact.from_zero:
-                    self._indices[question].add(fact.index)
+                certain = fact.kind != "values" or fact.index == 0  # V_3 of three tokens may be behind the end
+                if fact.kind in INDEXED_KINDS and not fact.from_zero and certain:
+                    self._indices[question, fact.where.section].add(fact.index)
+                    self._indices[question, None].add(fact.index)
         self._lines = {key: [series.where.line for series in lists] for key, lists in self._lists.items()}
         self._columns: dict[tuple[object, ...], list[Column]] = {}
         self._questions = sorted({fact.where.question for fact in self.facts})
@@ -86,9 +104,7 @@ class Context:
         A person's question is judged by what stands in it, not by what is said elsewhere.
         """
         here = self._lists.get((where.question, kind), [])
-        place = self.place(kind, where)
-        near = [*reversed(here[max(0, place - REACH) : place]), *here[place : place + REACH]]
-        yield from (series for series in near if series.where.by_user or not where.by_user)
+        yield from (s for s in _nearest(here, where, self.place(kind, where)) if s.where.by_user or not where.by_user)
         if carried and not where.by_user:
             for question in self._before(where.question):
                 yield from reversed(self._lists.get((question, kind), [])[-REACH:])
@@ -99,7 +115,7 @@ class Context:
 
     def columns(self, kind: str, where: Where, width: int | None = None, *, carried: bool = False) -> list[Column]:
         """The nearest whole lists of a kind, each numbers once; those made of single numbers (V_1 = …) too."""
-        key = (kind, where.question, where.by_user is True, width, carried, self.place(kind, where))
+        key = (kind, where.question, where.section, where.by_user is True, width, carried, self.place(kind, where))
         if key not in self._columns:
             self._columns[key] = list(self._find_columns(kind, where, width, carried))
         return self._columns[key]
@@ -107,16 +123,18 @@ class Context:
     def _find_columns(self, kind: str, where: Where, width: int | None, carried: bool) -> Iterator[Column]:
         seen: set[Rows] = set()
         for series in self.lists(kind, where, carried=carried):
-            if not series.whole or series.values in seen or (width is not None and series.width != width):
+            if not series.whole or series.values in seen or width not in (None, series.width, len(series.values[0])):
                 continue
             away = series.where.question != where.question
-            if away and self._singles(kind, where.question):
-                if not self._repeated(kind, where.question, series):
+            if away and self._singles(kind, where):
+                if not self._repeated(kind, where, series):
                     continue
                 away = False
             seen.add(series.values)
-            unit = unit_of_rounded(number for row in series.rows for number in row)
-            yield Column(series.values, series.where.line, away, series.where.section, unit=unit)
+            unit = _unit(series) or max(map(_unit, self._lists[series.where.question, kind][:REACH]))
+            where_from = series.where.line, away, series.where.section
+            slots, full = self._chosen.get((where.question, len(series.values[0])), (series.slots, series.width))
+            yield Column(series.values, *where_from, unit=unit, slots=slots, full=full)
             if len(seen) == NEAREST:
                 return
         single = self._from_scalars(kind, where)
@@ -125,13 +143,19 @@ class Context:
 
     # ── single numbers ───────────────────────────────────────────────────────────────────────────────────────────────
 
-    def _singles(self, kind: str, question: int) -> dict[int, Number]:
-        """The single numbers of a kind in a question by their index."""
-        return {s.index: s.number for s in self._scalars.get((question, kind), [])[:REACH] if not s.where.supposed}
+    def _singles(self, kind: str, where: Where, *, everywhere: bool = False) -> dict[int, Number]:
+        """The single numbers of a kind in a claim's section, or its whole question, by their index."""
+        scalars = [s for s in self._scalars.get((where.question, kind), []) if not s.where.supposed]
+        near = scalars if everywhere else [s for s in scalars if s.where.section == where.section] or scalars
+        return {s.index: s.number for s in near[:REACH] if s.index >= 0}
 
     def _from_scalars(self, kind: str, where: Where) -> Column | None:
-        """A column given number by number, if none is missing."""
-        singles = self._singles(kind, where.question)
+        """A column given number by number, if none is missing: in the claim's section, or in the question."""
+        return self._made_of(self._singles(kind, where), kind, where) or self._made_of(
+            self._singles(kind, where, everywhere=True), kind, where
+        )
+
+    def _made_of(self, singles: dict[int, Number], kind: str, where: Where) -> Column | None:
         first = min(singles, default=2)
         if first > 1 or len(singles) < 2 or sorted(singles) != list(range(first, first + len(singles))):
             return None
@@ -145,27 +169,39 @@ class Context:
     def _at_end(self, where: Where, index: int) -> bool:
         """True if no reward or error has this index: it is the state behind the last token."""
         kinds = ("rewards", "deltas", "advantages")
-        return all(index not in self._singles(kind, where.question) for kind in kinds)
+        return all(index not in self._singles(kind, where) for kind in kinds)
 
-    def _repeated(self, kind: str, question: int, series: Series) -> bool:
+    def _repeated(self, kind: str, where: Where, series: Series) -> bool:
         """True if the question's own single numbers of the kind are those of the list, counted from 0 or from 1."""
-        singles = self._singles(kind, question)
+        singles = self._singles(kind, where, everywhere=True)
         for base in (1, 0):
             inside = {index - base: number for index, number in singles.items() if 0 <= index - base < series.width}
             if inside and all(agrees(number, series.values[0][place]) for place, number in inside.items()):
                 return True
         return False
 
-    def bases(self, question: int, width: int) -> tuple[int, ...]:
+    def bases(self, where: Where, width: int) -> tuple[int, ...]:
         """From which number the text counts tokens: (0,), (1,), or both where it cannot be told."""
-        indices = self._indices[question]
-        return (0,) if 0 in indices else (1,) if width in indices else (1, 0)
+        stated = self._settings.get((where.question, "base"), [])
+        here = [one for one in stated if one.where.section == where.section]
+        for near, section in ((here, where.section), (stated, None)):
+            if len({one.value for one in near}) == 1:  # a text may count both ways, in formulae and in code
+                return (int(near[0].value),)
+            indices = self._indices[where.question, section]
+            if 0 in indices or width in indices:
+                return (0,) if 0 in indices else (1,)
+        return (1, 0)
 
-    def value_after(self, question: int, width: int) -> float:
-        """The value behind the last token, if the text gives one: V_3 of three tokens counted from 0."""
-        bases, singles = self.bases(question, width), self._singles("values", question)
+    def values_after(self, where: Where, width: int) -> list[float]:
+        """The value behind the last token where the text gives one, as V(s_T) or as V_3 of three tokens; else 0."""
+        bases, singles = self.bases(where, width), self._singles("values", where)
         index = width + bases[0]
-        return singles[index].value if len(bases) == 1 and index in singles else 0.0
+        if len(bases) == 1 and index in singles:
+            return [singles[index].value]
+        stated = self._settings.get((where.question, "after"), [])
+        here = [setting.value for setting in stated if setting.where.section == where.section]
+        elsewhere = [setting.value for setting in stated]
+        return list(dict.fromkeys([*here, *elsewhere] if here else [*elsewhere, 0.0]))[:MOST_STATED]
 
     # ── settings ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -173,8 +209,7 @@ class Context:
         """The values of a setting in the claim's question, the nearest in front of the claim first."""
         here = [setting for setting in self._settings.get((where.question, name), []) if setting.implied == implied]
         place = bisect_right([setting.where.line for setting in here], where.line)
-        near = here[max(0, place - REACH) : place][::-1] + here[place : place + REACH]
-        return list(dict.fromkeys(setting.value for setting in near))[:MOST_STATED]
+        return list(dict.fromkeys(setting.value for setting in _nearest(here, where, place)))[:MOST_STATED]
 
     def stated_before(self, name: str, where: Where) -> list[float]:
         """Those of earlier questions, the latest first."""
@@ -189,3 +224,29 @@ class Context:
     def stated_in(self, name: str, question: int) -> set[float]:
         """Every value a question states for a setting."""
         return {setting.value for setting in self._settings.get((question, name), []) if not setting.implied}
+
+
+_Placed = TypeVar("_Placed", bound=Series | Setting)
+
+
+def _nearest(here: Sequence[_Placed], where: Where, place: int) -> list[_Placed]:
+    """Those of the claim's own section first, each time the nearest in front of it and then those behind it.
+
+    `place` is how many stand in front of the claim.
+    """
+    near = [*reversed(here[max(0, place - REACH) : place]), *here[place : place + REACH]]
+    return sorted(near, key=lambda one: one.where.section not in (where.section, GLOBAL))
+
+
+def _unit(series: Series) -> float:
+    """One unit of the last digit of a list that seems to be rounded, else 0."""
+    return unit_of_rounded(number for row in series.rows for number in row)
+
+
+def matched(one: Column, other: Column) -> tuple[Column, Column] | None:
+    """Two columns at the tokens that both have; None if they are of different responses."""
+    slots, full = (one.slots, one.full) if one.slots else (other.slots, other.full)
+    if slots is None:
+        return (one, other) if one.shape == other.shape else None
+    a, b = one.at(slots, full), other.at(slots, full)
+    return (a, b) if a is not None and b is not None and a.shape == b.shape else None

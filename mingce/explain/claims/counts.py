@@ -72,7 +72,7 @@ def _count(text: str) -> int:
 
 def _items(text: str) -> int | None:
     """How many items a list has; None if that cannot be told."""
-    if "..." in text or "…" in text or ":" in text:
+    if any(mark in text for mark in ("...", "…", ":", "—")):
         return None
     if quoted := _QUOTED.findall(text):
         return None if _QUOTED.sub("", text).strip(" ,，、") else len(quoted)

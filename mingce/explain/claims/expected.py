@@ -6,14 +6,16 @@ it states none, those of earlier questions and then, as guesses, the common ones
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from itertools import islice, product
 
 from mingce.explain.claims import truth
-from mingce.explain.claims.context import Column, Context
+from mingce.explain.claims.context import Column, Context, matched
 from mingce.explain.claims.names import CREDIT_KINDS
 from mingce.explain.claims.quantities import Claim
+from mingce.explain.claims.rounding import Slots
 from mingce.explain.claims.truth import Rows
 
 MOST_READINGS = 400
@@ -30,8 +32,9 @@ class Reading:
 
     `how` names the rule; `rows` are the numbers by kind, for GAE the inputs too, with `after`, the value behind each
     row's last token. `open` are the settings that the text does not state, `guessed` if they are only common ones.
-    `off` is how far numbers may be off because the inputs are shown rounded, at most `most_units` of a claim's last
-    digit: one where inputs show three digits, which are often exact. `section`: where the inputs stand, if in one.
+    `off` is how far numbers may be off because the inputs are shown rounded, at most so many (`most`) units of the
+    last digit: one where inputs show three digits, which are often exact. `section`: where the inputs stand, if in one.
+    `slots` are the chosen tokens, where some are not.
     """
 
     rows: Mapping[str, Rows]
@@ -43,8 +46,9 @@ class Reading:
     lines: tuple[int, ...] = ()
     after: tuple[float, ...] = ()
     off: Mapping[str, Rows] = field(default_factory=dict)
-    most_units: float = MOST_UNITS
+    most: tuple[float, float] = (MOST_UNITS, 0.0)
     section: int = -1
+    slots: Slots = None
 
     @property
     def gamma(self) -> float:
@@ -74,12 +78,13 @@ def _from(rows: Rows, kind: str, how: str, *sources: Column, unit: float = 0.0, 
     off = truth.discounted(tuple((unit / 2,) * len(row) for row in rows), decay)
     return Reading(
         {kind: rows}, how, lines=tuple(source.line for source in sources), off={kind: off} if unit else {},
-        most_units=_most_units(unit), section=sections.pop() if len(sections) == 1 else -1,
+        most=_most(unit), section=sections.pop() if len(sections) == 1 else -1,
+        slots=next((source.slots for source in sources if source.slots), None),
     )  # fmt: skip
 
 
-def _most_units(*units: float) -> float:
-    return FEW_UNITS if max(units) > 2e-4 else MOST_UNITS
+def _most(*units: float) -> tuple[float, float]:
+    return FEW_UNITS if max(units) > 2e-4 else MOST_UNITS, max(units)
 
 
 # ── credit ───────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -105,8 +110,9 @@ class Inputs:
         return Reading(
             {"rewards": self.rewards.rows, "values": self.values.rows, **rows}, "recursion",
             {"gamma": gamma, "lam": lam}, carried=self.carried, lines=(self.rewards.line, self.values.line),
-            after=self.after,
-            off=truth.credit_slack(shape, gamma, lam, *units) if any(units) else {}, most_units=_most_units(*units),
+            after=self.after, section=self.rewards.section if self.rewards.section == self.values.section else -1,
+            slots=self.rewards.slots or self.values.slots,
+            off=truth.credit_slack(shape, gamma, lam, *units) if any(units) else {}, most=_most(*units),
         )  # fmt: skip
 
 
@@ -182,17 +188,35 @@ def _distinct(gammas: list[float], lams: list[float]) -> list[tuple[float, float
 def _inputs(context: Context, claim: Claim, width: int | None) -> Iterator[Inputs]:
     """Rewards and values of one length near the claim; values may have one more, for the state behind the end."""
     seen: set[tuple[Rows, Rows]] = set()
-    for rewards, more in product(list(_rewards(context, claim, width)), (0, 1)):
-        for worth in context.columns("values", claim.where, rewards.width + more, carried=True):
-            if worth.shape != [length + more for length in rewards.shape]:
+    for earned, more in product(list(_rewards(context, claim, width)), (0, 1)):
+        for worth in context.columns("values", claim.where, (earned.full or earned.width) + more, carried=True):
+            ends = tuple(row[-1] for row in worth.rows)
+            worth = replace(worth, rows=tuple(row[:-1] for row in worth.rows), slots=None) if more else worth
+            pair = None if more and worth.section != earned.section else _chosen(context, claim, earned, worth)
+            if pair is None or (pair[0].rows, pair[1].rows) in seen:
                 continue
-            rows = tuple(row[: len(row) - more] for row in worth.rows)
-            if (rewards.rows, rows) in seen:
+            rewards, values = pair
+            seen.add((rewards.rows, values.rows))
+            last = (rewards.slots or values.slots or range(rewards.width))[-1]
+            own = [end for name, end in claim.settings if name == "after"]
+            if more and not own:
+                yield Inputs(rewards, values, ends)
                 continue
-            seen.add((rewards.rows, rows))
-            end = context.value_after(claim.where.question, rewards.width)
-            values = Column(rows, worth.line, worth.carried, worth.section, unit=worth.unit)
-            yield Inputs(rewards, values, tuple(row[-1] if more else end for row in worth.rows))
+            for end in own or context.values_after(claim.where, last + 1):
+                yield Inputs(rewards, values, (end,) * len(rewards.rows))
+
+
+def _chosen(context: Context, claim: Claim, rewards: Column, values: Column) -> tuple[Column, Column] | None:
+    """Both at the tokens that a mask near them chooses, where the text gives one, and the lists do not leave holes."""
+    pair = matched(rewards, values)
+    if pair is None or pair[0].slots or pair[1].slots or len(pair[0].rows) > 1:
+        return pair
+    for mask in context.columns("mask", claim.where, rewards.width)[:1]:
+        slots = tuple(t for t, chosen in enumerate(mask.rows[0]) if chosen)
+        if 0 < len(slots) < rewards.width and set(mask.rows[0]) <= {0.0, 1.0}:
+            one, other = rewards.at(slots, rewards.width), values.at(slots, rewards.width)
+            return (one, other) if one is not None and other is not None else None
+    return pair
 
 
 def _rewards(context: Context, claim: Claim, width: int | None) -> Iterator[Column]:
@@ -202,7 +226,7 @@ def _rewards(context: Context, claim: Claim, width: int | None) -> Iterator[Colu
     betas = context.stated("beta", claim.where)[:2]
     for scores in context.columns("scores", claim.where, width)[:2] if betas else ():
         for kl, beta in product(list(_kls(context, claim, scores)), betas):
-            yield Column(truth.rewards(scores.rows, kl.rows, beta), scores.line)
+            yield replace(scores, rows=truth.rewards(scores.rows, kl.rows, beta))
     yield from (column for column in listed if column.carried)
 
 
@@ -212,20 +236,26 @@ def _identities(context: Context, claim: Claim, width: int | None) -> Iterator[R
     pairs = Pairs.of(context, claim)
     if kind == "advantages":
         for deltas, (gamma, lam) in product(context.columns("deltas", claim.where, width), pairs.known + pairs.guesses):
-            reading = _from(truth.discounted(deltas.rows, gamma * lam), kind, "from_deltas", deltas)
+            rows = truth.discounted(deltas.rows, gamma * lam)
+            reading = _from(rows, kind, "from_deltas", deltas, unit=deltas.unit, decay=gamma * lam)
             settings, guessed = {"gamma": gamma, "lam": lam}, (gamma, lam) in pairs.guesses
             yield replace(reading, settings=settings, open=pairs.open, guessed=guessed)
         for returns, values in _paired(context, claim, "returns", "values", width):
-            yield _from(truth.plus(returns.rows, values.rows, -1), kind, "return_minus_value", returns, values)
+            rows, unit = truth.plus(returns.rows, values.rows, -1), returns.unit + values.unit
+            yield _from(rows, kind, "return_minus_value", returns, values, unit=unit)
     if kind == "returns":
         for rewards in context.columns("rewards", claim.where, width):
-            for gamma in dict.fromkeys(gamma for gamma, _ in pairs.known + pairs.guesses):
-                rows = truth.discounted(rewards.rows, gamma)
+            gammas = dict.fromkeys(gamma for gamma, _ in pairs.known + pairs.guesses)
+            afters = dict.fromkeys([*context.values_after(claim.where, rewards.width), 0.0])
+            for gamma, after in product(gammas, afters):
+                paid = tuple((*row[:-1], row[-1] + gamma * after) for row in rewards.rows)
+                rows = truth.discounted(paid, gamma)
                 reading = _from(rows, kind, "reward_to_go", rewards, unit=rewards.unit, decay=gamma)
                 guessed = gamma not in {known for known, _ in pairs.known}
                 yield replace(reading, settings={"gamma": gamma}, open=pairs.open - {"lam"}, guessed=guessed)
         for advantages, values in _paired(context, claim, "advantages", "values", width):
-            yield _from(truth.plus(advantages.rows, values.rows), kind, "advantage_plus_value", advantages, values)
+            rows, unit = truth.plus(advantages.rows, values.rows), advantages.unit + values.unit
+            yield _from(rows, kind, "advantage_plus_value", advantages, values, unit=unit)
 
 
 # ── rewards, KL, probabilities ───────────────────────────────────────────────────────────────────────────────────────
@@ -233,9 +263,9 @@ def _identities(context: Context, claim: Claim, width: int | None) -> Iterator[R
 
 def _paired(context: Context, claim: Claim, one: str, other: str, width: int | None) -> Iterator[tuple[Column, Column]]:
     for a in context.columns(one, claim.where, width):
-        for b in context.columns(other, claim.where, a.width):
-            if a.shape == b.shape:
-                yield a, b
+        for b in context.columns(other, claim.where, a.full or a.width):
+            if (pair := matched(a, b)) is not None:
+                yield pair
 
 
 def _kls(context: Context, claim: Claim, scores: Column) -> Iterator[Column]:
@@ -260,8 +290,13 @@ def _rewards_with_kl(context: Context, claim: Claim, width: int | None) -> Itera
 
 
 def _kl(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
+    """KL by any estimator, or the one that the line names; |k1| where it cannot be k1 with its sign lost."""
+    named = [name for name in truth.KL_ESTIMATORS if re.search(rf"(?<!\w){name}(?!\w)", claim.where.quote)]
     for old, ref in _paired(context, claim, "old_log_probs", "ref_log_probs", width):
-        for estimator in truth.KL_ESTIMATORS:
+        signs = {a > b for one, other in zip(old.rows, ref.rows, strict=True) for a, b in zip(one, other, strict=True)}
+        for estimator in named or truth.KL_ESTIMATORS:
+            if estimator == "abs" and not named and len(signs) == 1:
+                continue
             yield _from(truth.kl(old.rows, ref.rows, estimator), "kl", estimator, old, ref, unit=old.unit + ref.unit)
 
 
@@ -278,8 +313,8 @@ def _ratios(context: Context, claim: Claim, width: int | None) -> Iterator[Readi
 
 def _next_values(context: Context, claim: Claim, width: int | None) -> Iterator[Reading]:
     for values in context.columns("values", claim.where, width):
-        after = context.value_after(claim.where.question, values.width)
-        yield _from(tuple((*row[1:], after) for row in values.rows), claim.kind, "next", values)
+        for after in context.values_after(claim.where, values.width):
+            yield _from(tuple((*row[1:], after) for row in values.rows), claim.kind, "next", values)
 
 
 _RULES: dict[str, Rule] = {

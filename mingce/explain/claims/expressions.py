@@ -65,6 +65,8 @@ class Negative:
     of: Node
 
 
+HOLE = Symbol("—", None)
+"""Stands in a list for a token that the policy did not choose."""
 UNREAD = Symbol("…", None)
 """Stands for a side of which only the end could be read."""
 Node = Number | Symbol | Listing | Call | Binary | Negative

@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 
 from mingce.explain.claims.chains import Chain, chains
 from mingce.explain.claims.expressions import (
+    HOLE,
     Binary,
     Call,
     Listing,
@@ -33,7 +34,7 @@ from mingce.explain.claims.tables import Table, item, table_at
 
 _DOUBTFUL = re.compile(
     r"错误(?:做法|示例|示范|算法|的算法|写法|答案|结果)?|❌|反例"
-    r"|(?<![a-z])(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken(?:ly)?|buggy)(?![a-z])",
+    r"|(?<![a-z])(?<!get )(?<!go )(?<!get it )(?:wrong(?:ly)?|incorrect(?:ly)?|mistaken(?:ly)?|buggy)(?![a-z])",
     re.I,
 )
 _SUPPOSED = re.compile(
@@ -44,7 +45,12 @@ _MISTAKEN = re.compile(r"错|误(?!差)|wrong|incorrect|shifted|off by one", re.
 _TIMES = re.compile(r"\s{0,2}(?:times|次|倍)")
 _WHITENED_MARK = re.compile(r"(?<!un)(?:whitened|normali[sz]ed)|(?<!未)白化后|white|标准化后|norm", re.I)
 _INTERVAL = re.compile(r"(?:∈|\bin|within|between|范围|区间|属于|介于|之间)\W{0,4}$", re.ASCII)
+_WITH_SETTING = re.compile(
+    r"(?:\b(?:with|at|for)|取|当|若|用)\s?(?:λ|γ|lam(?:bda)?|gamma)[^,，。;；:\[\]]{1,40}$", re.I
+)
 _SETTING_TEXT = re.compile(r"[γλβ]|gamma|lam(?:bda)?|beta|[\d.=]")
+MOST_LETTERS, MOST_LETTERS_IN_FRONT = 3, 8
+"""How much may be said directly before a list, and in its line, for the line before to tell what it is of."""
 _HAS_DIGIT = re.compile(r"[0-9]")
 _HAS_CHAIN = re.compile(r"[=≈\[]")
 
@@ -71,7 +77,8 @@ def list_rows(listing: Listing) -> tuple[tuple[Row, ...], int | None]:
         plain = all(gap is None and len(row) == 1 for row, gap in rows)
         return (tuple(row[0] for row, _ in rows) if plain else ()), None
     row = tuple(item(node) for node in listing.items)
-    return ((row,), listing.gap) if len(row) > 1 and None not in row else ((), None)
+    read = all(number is not None or node is HOLE for number, node in zip(row, listing.items, strict=True))
+    return ((row,), listing.gap) if len(row) > 1 and read and any(row) else ((), None)
 
 
 def _where(passage: Passage, statement: Statement, offset: int = 0, doubtful: bool = False) -> Where:
@@ -88,9 +95,11 @@ def _table_facts(passage: Passage, table: Table) -> Iterator[Fact]:
         if column.kind in COLUMN_KINDS:
             settings = label_settings(column.label)
             places = tuple(_where(passage, statement) for statement in column.statements)
+            variant = kinds.count(column.kind) > 1 and not settings
             yield Series(
                 column.kind, (column.numbers,), min(places, key=lambda place: place.line), None, settings,
-                is_monte_carlo(column.label), variant=kinds.count(column.kind) > 1 and not settings, places=places,
+                is_monte_carlo(column.label), variant=variant or column.skipped, places=places, holes=column.holes,
+                hatted=column.hatted,
             )  # fmt: skip
         for statement, chain in zip(column.statements, column.chains, strict=True):
             if chain is not None:
@@ -102,7 +111,8 @@ def _table_facts(passage: Passage, table: Table) -> Iterator[Fact]:
         kind = label_kind(label, first=True)
         rows, gap = list_rows(listing)
         if kind and rows:
-            yield Series(kind, rows, _where(passage, statement), gap, label_settings(label), is_monte_carlo(label))
+            settings, where = label_settings(label), _where(passage, statement)
+            yield Series(kind, rows, where, gap, settings, is_monte_carlo(label), holes=None in rows[0])
 
 
 # ── lines ────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -113,10 +123,12 @@ def _statement_facts(passage: Passage, at: int) -> Iterator[Fact]:
     if not _HAS_DIGIT.search(text) and "=" not in text:
         return
     before = passage.statements[at - 1].text if at else ""
-    doubtful = bool(_DOUBTFUL.search(text) or (len(before) < 60 and _DOUBTFUL.search(before)))
+    announced = len(before) < 60 and not before.rstrip().endswith((".", "。", "!", "！")) and _DOUBTFUL.search(before)
+    doubtful = bool(_DOUBTFUL.search(text) or announced)
     where = _where(passage, statement, 0, doubtful)
     yield from stated_settings(text, where)
     last_list: Row | None = None
+    listed: list[tuple[int, Row]] = []
     unnamed: set[int] = set()
     for chain in chains(text) if _HAS_CHAIN.search(text) else ():
         here = where if len(statement.parts) == 1 else _where(passage, statement, chain.starts[-1], doubtful)
@@ -128,10 +140,12 @@ def _statement_facts(passage: Passage, at: int) -> Iterator[Fact]:
             rows, _ = list_rows(chain.sides[-1])
             last_list = rows[0] if rows else last_list
             unnamed |= {len(row) for row in rows}
+        if last_list is not None:
+            listed.append((chain.end, last_list))
         if fact is not None:
             yield fact
     if _HAS_DIGIT.search(text):
-        yield from prose_facts(statement, where, last_list)
+        yield from prose_facts(statement, where, listed)
 
 
 @dataclass(frozen=True)
@@ -159,6 +173,8 @@ class _Line:
             return arithmetic
         if subject.kind in SETTING_KINDS:
             return self._setting(chain)
+        if subject.kind == "values" and subject.letter == "T" and number is not None:
+            return Setting("after", number.value, self.where)
         if subject.kind in STATISTIC_KINDS:
             return Equation(chain, self.where, subject.kind) if number and not subject.mark else None
         if number is None or subject.kind not in COLUMN_KINDS:
@@ -193,21 +209,25 @@ class _Line:
         rows, gap = list_rows(listings[-1])
         if not rows or (len(chain.sides) == 1 and (listings[-1].round or _INTERVAL.search(chain.before))):
             return None
-        if chain.before.rstrip().endswith("→") and self.last_list is not None:
+        if subject is None and chain.before.rstrip().endswith("→") and self.last_list is not None:
             near = " ".join(s.text for s in self.statements[max(0, self.at - 3) : self.at + 1])
             whitened = _WHITENING.search(near + self.statements[self.at].heading) and len(rows) == 1
             same = len(self.last_list) == len(rows[0])
-            return Series("whitened", rows, self.where, gap, source=self.last_list) if whitened and same else None
+            holes = None in rows[0]
+            found = Series("whitened", rows, self.where, gap, source=self.last_list, holes=holes)
+            return found if whitened and same else None
         kinds, label = self._list_kinds(chain, subject)
         kinds = [kind for kind in dict.fromkeys(reversed(kinds)) if kind in COLUMN_KINDS]
         if not kinds or _TIMES.match(self.text, chain.end):
             return None
         before = [list_rows(listing) for listing in listings[:-1]]
-        settings = dict(label_settings(label)) | dict(subject.settings if subject else ())
+        clause = _WITH_SETTING.search(self.text[: chain.starts[0]][-80:])
+        settings = dict(label_settings(clause[0] if clause else "")) | dict(label_settings(label))
+        settings |= dict(subject.settings if subject else ())
         monte_carlo = is_monte_carlo(label) or (subject is not None and (subject.name == "G" or _from_return(chain)))
         return Series(
             kinds[0], rows, self.where, gap, tuple(settings.items()), monte_carlo, tuple(kinds[1:]),
-            variant=_MISTAKEN.search(chain.before[-16:]) is not None,
+            variant=_MISTAKEN.search(chain.before[-16:]) is not None, holes=None in rows[0],
             sums=tuple(row[0] for row, dots in before if row and dots == gap and len(row[0]) == len(rows[0])),
         )  # fmt: skip
 
@@ -221,9 +241,10 @@ class _Line:
         named = chain.sides[0] if isinstance(chain.sides[0], Symbol) else None
         if named is not None and named.mark:
             return [], named.name  # as G^{(n)}, of n steps
-        label = f"{chain.before} {named.name.replace('_', ' ')}" if named else chain.before
+        label = f"{chain.before.rstrip()} {named.name.replace('_', ' ')}" if named else chain.before
         kinds = label_kinds(label) or (["returns", "advantages"] if is_monte_carlo(label) else [])
-        if kinds or len(re.findall(r"\w", _SETTING_TEXT.sub("", label))) > 3:
+        front = self.text[: chain.starts[0]]
+        if kinds or _letters(label) > MOST_LETTERS or _letters(front) > MOST_LETTERS_IN_FRONT:
             return kinds, label
         return self._kinds_before(label)
 
@@ -241,6 +262,11 @@ class _Line:
         if announces or previous.heading == previous.text.strip("# "):
             return label_kinds(previous.text)[-1:], previous.text
         return [], label
+
+
+def _letters(text: str) -> int:
+    """How many letters words have, those of settings left out."""
+    return len(re.findall(r"\w", _SETTING_TEXT.sub("", text)))
 
 
 def _has_list(chain: Chain) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from mingce.base.numbers import rounded
 from mingce.explain.claims.expected import Reading
 from mingce.explain.claims.truth import Rows
 
@@ -23,11 +24,11 @@ _TEMPLATES = {
 
 
 def show(number: float, decimals: int = 4) -> str:
-    """A number with four decimals, fewer if they are zeros, more if it is very small."""
+    """A number with four decimals, fewer if they are zeros, more if it is very small; rounded as everywhere."""
     if number and abs(number) < 10.0 ** (1 - decimals):
         return f"{number:.3g}"
-    text = f"{number:.{decimals}f}".rstrip("0").rstrip(".")
-    return "0" if text in ("-0", "") else text
+    text = rounded(number, decimals)
+    return text.rstrip("0").rstrip(".") if "." in text else text
 
 
 def show_rows(rows: Rows, decimals: int = 4) -> str:
@@ -43,14 +44,23 @@ def bracketed(number: float) -> str:
     return f"({show(number)})" if number < 0 else show(number)
 
 
-def formula(reading: Reading, kind: str, row: int, t: int, base: int) -> str:
-    """How token t of a column comes about under a reading; `base` is what the text calls the first token."""
+def formula(reading: Reading, kind: str, row: int, t: int, base: int, following: float | None = None) -> str:
+    """How token t of a column comes about under a reading; `base` is what the text calls the first token.
+
+    `following` is the text's own advantage of the next token, where it is to go on from that.
+    """
     column = reading.rows[kind][row]
     last = t + 1 == len(column)
-    following = 0.0 if last else column[t + 1]
+    here = column[t]
+    if following is not None:
+        here = reading.rows["deltas"][row][t] + reading.gamma * reading.lam * following
+    else:
+        following = 0.0 if last else column[t + 1]
     decay = reading.settings.get("gamma", 1.0) * (1.0 if reading.how == "reward_to_go" else reading.lam)
+    slots = reading.slots or tuple(range(len(column)))
     parts = {
-        "n": t + base, "m": t + base + 1, "here": show(column[t]), "next": bracketed(following),
+        "n": slots[t] + base, "m": (slots[t] + 1 if last else slots[t + 1]) + base,
+        "here": show(here), "next": bracketed(following),
         "decay": show(decay), "own": show(column[t] - decay * following), "gamma": show(reading.gamma),
         "beta": show(reading.settings.get("beta", 0.0)), "name": "δ" if kind == "deltas" else "A",
     }  # fmt: skip

@@ -6,11 +6,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from mingce.explain.claims import truth
-from mingce.explain.claims.context import Context
+from mingce.explain.claims.context import GLOBAL, Context
 from mingce.explain.claims.expected import WEAK, Reading, readings
+from mingce.explain.claims.expressions import Number
 from mingce.explain.claims.formulas import formula
 from mingce.explain.claims.names import CREDIT_KINDS
-from mingce.explain.claims.quantities import Series
+from mingce.explain.claims.quantities import Series, Where
 from mingce.explain.claims.rounding import agrees, aligned, fits, most_decimals, near, same_shape
 from mingce.explain.claims.truth import Rows
 from mingce.explain.claims.verdicts import Answer, Pair, Verdict, lines_note, note, settings_note
@@ -44,11 +45,11 @@ class Fit:
 
 def fit_of(series: Series, reading: Reading) -> Fit:
     kind, decimals = series.kind, most_decimals(series.rows)
-    compared = list(aligned(series, reading.rows[kind]))
+    compared = list(aligned(series, reading.rows[kind], reading.slots))
     apart = [one for one in compared if not agrees(one[2], one[3], decimals)]
     wrong = tuple(
         (b, t) for b, t, number, should in apart
-        if not fits(number, should, reading.slack(kind, b, t), reading.most_units, decimals)
+        if not fits(number, should, reading.slack(kind, b, t), reading.most, decimals)
     )  # fmt: skip
     error = sum((number.value - should) ** 2 for _, _, number, should in compared)
     return Fit(reading, wrong, len(compared), error, len(wrong) < len(apart))
@@ -88,13 +89,14 @@ def _wrong_sums(series: Series) -> Verdict | None:
 def _judge(context: Context, series: Series) -> Verdict | None:
     tried: list[Fit] = []
     for reading in readings(context, series, None if series.gap is not None else series.width):
-        if same_shape(series, reading.rows[series.kind]):
+        if same_shape(series, reading.rows[series.kind], reading.slots):
             tried.append(fit_of(series, reading))
             if not tried[-1].wrong and not reading.guessed:
                 break
     if not tried:
         checkable = series.kind in CREDIT_KINDS and not series.where.by_user
         return _unknown(series, note("check_log.no_inputs")) if checkable else None
+    tried = [one for one in tried if one.reading.section in (series.where.section, GLOBAL)] or tried
     fit = max(tried, key=lambda one: (one.hits, not one.reading.carried, -one.error))
     if not fit.wrong:
         return _right(series, fit.reading, fit.loose)
@@ -120,11 +122,19 @@ def claim_text(series: Series) -> str:
 def _convicts(series: Series, fit: Fit) -> bool:
     """False if the inputs may belong to another example and too few numbers agree to say that they do not."""
     reading = fit.reading
+    if reading.section == GLOBAL:
+        return (series.kind in CREDIT_KINDS and not series.monte_carlo) or (
+            2 * fit.hits >= fit.total and (fit.hits >= 2 or not series.places)
+        )
+    if reading.how == "score_minus_kl" and reading.section != series.where.section:
+        return False
     if fit.hits >= 2 and 2 * fit.hits >= fit.total:
         return True
     if reading.how in WEAK:
         return reading.how != "return_minus_value" and reading.section == series.where.section
-    return not reading.carried
+    last = (0, len(reading.rows[series.kind][0]) - 1)
+    same_end = reading.how == "recursion" and last not in fit.wrong and (fit.hits > 1 or fit.total < INFORMATIVE)
+    return not reading.carried and (reading.section == series.where.section or same_end)
 
 
 def _unexplained(context: Context, series: Series, fit: Fit) -> tuple[Place, ...]:
@@ -132,33 +142,34 @@ def _unexplained(context: Context, series: Series, fit: Fit) -> tuple[Place, ...
     reading, decimals = fit.reading, most_decimals(series.rows)
     if reading.how != "recursion" or series.kind == "deltas" or series.gap is not None:
         return fit.wrong
-    beside = _shown_advantages(context, series, reading.rows["advantages"]) if series.kind == "returns" else None
+    beside = _shown_advantages(context, series, reading) if series.kind == "returns" else {}
     wrong = set(fit.wrong)
+    shown = {(b, t): number for b, t, number, _ in aligned(series, reading.rows[series.kind], reading.slots)}
     for b, t in sorted(fit.wrong, reverse=True):
-        number = series.rows[b][t]
-        assert number is not None
-        following = series.rows[b][t + 1] if t + 1 < len(series.rows[b]) and (b, t + 1) not in wrong else None
+        number = shown[b, t]
+        following = shown.get((b, t + 1)) if (b, t + 1) not in wrong else None
         ways: list[float] = []
         if following is not None and series.kind == "advantages":
             ways.append(reading.rows["deltas"][b][t] + reading.gamma * reading.lam * following.value)
         if following is not None and series.kind == "returns" and reading.lam == 1.0:
             ways.append(reading.rows["rewards"][b][t] + reading.gamma * following.value)
-        if beside is not None and (advantage := beside.rows[b][t]) is not None:
-            ways.append(advantage.value + reading.rows["values"][b][t])
+        if (b, t) in beside:
+            ways.append(beside[b, t].value + reading.rows["values"][b][t])
         close = near(number, reading.rows[series.kind][b][t], LOOSE_UNITS, decimals)
         if close and any(agrees(number, way, decimals) for way in ways):
             wrong.discard((b, t))
     return tuple(sorted(wrong))
 
 
-def _shown_advantages(context: Context, series: Series, rows: Rows) -> Series | None:
+def _shown_advantages(context: Context, series: Series, reading: Reading) -> dict[Place, Number]:
     """The text's own advantages beside its returns, if they are right up to rounding."""
+    rows, slots = reading.rows["advantages"], reading.slots
     for other in context.lists("advantages", series.where):
-        if same_shape(other, rows) and other.gap is None:
-            decimals = most_decimals(other.rows)
-            if all(near(number, should, 1.0, decimals) for _, _, number, should in aligned(other, rows)):
-                return other
-    return None
+        if same_shape(other, rows, slots) and other.gap is None:
+            decimals, pairs = most_decimals(other.rows), list(aligned(other, rows, slots))
+            if all(near(number, should, 1.0, decimals) for _, _, number, should in pairs):
+                return {(b, t): number for b, t, number, _ in pairs}
+    return {}
 
 
 # ── verdicts ─────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -179,19 +190,33 @@ def _right(series: Series, reading: Reading, loose: bool = False) -> Verdict:
     answer = Answer(reading.rows[series.kind])
     return Verdict(
         "right", series.where, series.kind, claim_text(series), series.rows, (answer,),
-        notes=notes, basis=basis(reading), loose=loose,
+        notes=notes, basis=basis(reading), loose=loose, rows=rows_of(series),
     )  # fmt: skip
 
 
 def _wrong(context: Context, series: Series, reading: Reading, wrong: Sequence[Place]) -> Verdict:
-    bases = context.bases(series.where.question, series.width)
+    bases = context.bases(series.where, series.width)
     base = bases[0] if len(bases) == 1 else 0
     formulas = [formula(reading, series.kind, b, t, base) for b, t in wrong[:MOST_FORMULAS]]
     return Verdict(
-        "wrong", series.places[wrong[0][1]] if series.places else series.where, series.kind, claim_text(series),
+        "wrong", place_of(series, reading, wrong[0][1]), series.kind, claim_text(series),
         series.rows, (Answer(reading.rows[series.kind]),), tuple(wrong), tuple(filter(None, formulas)),
-        tuple(_causes(series, reading)), basis(reading),
+        tuple(_causes(series, reading)), basis(reading), rows=rows_of(series),
+        wrong_rows=tuple(place_of(series, reading, t).line for _, t in wrong),
     )  # fmt: skip
+
+
+def rows_of(series: Series) -> tuple[int, ...]:
+    """The lines in which the numbers of a table's column stand."""
+    return tuple(place.line for place in series.places)
+
+
+def place_of(series: Series, reading: Reading, t: int) -> Where:
+    """Where the number of the t-th chosen token stands."""
+    if not series.places:
+        return series.where
+    slots = series.slots or (reading.slots if len(reading.rows[series.kind][0]) < series.width else None)
+    return series.places[slots[t] if slots else t]
 
 
 def _causes(series: Series, reading: Reading) -> Iterator[Pair]:

@@ -12,7 +12,7 @@ from functools import lru_cache
 COLUMN_KINDS = frozenset(
     {
         "rewards", "values", "next_values", "deltas", "advantages", "returns", "whitened", "scores", "kl", "ratio",
-        "old_log_probs", "ref_log_probs", "new_log_probs", "old_probs", "ref_probs", "new_probs",
+        "old_log_probs", "ref_log_probs", "new_log_probs", "old_probs", "ref_probs", "new_probs", "mask",
     }
 )  # fmt: skip
 CREDIT_KINDS = frozenset({"deltas", "advantages", "returns"})
@@ -39,9 +39,9 @@ _PREFIXES = frozenset({"token", "level", "raw", "old", "per", "step", "gae", "mc
 @lru_cache(maxsize=4096)
 def symbol_kind(name: str) -> str | None:
     """The kind of a name in a formula or in code, without its index; None if it is none of ours."""
-    if len(name) == 1:
+    if len(name) < 2:
         return SYMBOLS.get(name)
-    parts = [part for part in name.lower().replace("-", "_").split("_") if part]
+    parts = [part for part in name.lower().replace("-", "_").split("_") if part] or [""]
     joined = "".join(parts)
     if re.search(r"whiten|normali[sz]ed|standardi[sz]ed", joined):
         return "whitened" if "return" not in joined and "reward" not in joined and "value" not in joined else None
@@ -55,6 +55,8 @@ def symbol_kind(name: str) -> str | None:
         return "lam"
     if joined in ("tderror", "tderrors", "tdresidual", "tdresiduals"):
         return "deltas"
+    if joined in ("mask", "responsemask", "actionmask", "eosmask", "lossmask"):
+        return "mask"
     known = [part for part in parts if part in _WORDS]
     if not known or any(part not in _WORDS and part not in _PREFIXES for part in parts):
         return None
@@ -72,6 +74,7 @@ def _whose(joined: str, what: str) -> str:
 
 
 _LABELS: tuple[tuple[str, str], ...] = (
+    (r"(?:(?:response|action|eos|loss)[ _-]*)?mask\b|掩码", "mask"),
     (r"ref[a-z]*[ _-]*(?:model)?[ _-]*log[ _-]?prob\w*|log\s*π_\{?ref\}?|参考(?:模型"
     r"|策略)?(?:的)?对数概率", "ref_log_probs"),
     (r"new[ _-]*log[ _-]?prob\w*|log\s*π_\{?(?:θ|new)\}?|新(?:策略)?(?:的)?对数概率", "new_log_probs"),

@@ -8,6 +8,8 @@ from __future__ import annotations
 import re
 from functools import lru_cache
 
+from mingce.explain.claims.names import label_kinds
+
 _SUBSCRIPTS = dict(zip("₀₁₂₃₄₅₆₇₈₉₊₋ₜᵢₖₙₗ", "0123456789+-tiknl", strict=True))
 _SUPERSCRIPTS = dict(zip("⁰¹²³⁴⁵⁶⁷⁸⁹⁺⁻ⁿᵗᵏˡ", "0123456789+-ntkl", strict=True))
 _SUBSCRIPT = re.compile(f"[{''.join(_SUBSCRIPTS)}]+")
@@ -56,16 +58,32 @@ _CHARACTERS = str.maketrans(
         "⇒": "→",
     }
 )
+_POWER_OF_TEN = re.compile(r"(?<=\d)\s?\*\s?10\^(?:\{([+-]?\d{1,3})\}|([+-]?\d{1,3})(?!\d))")
 _BULLET = re.compile(r"^\s{0,40}(?:[-*+•]\s+|>\s{0,2}|\d{1,3}[.)]\s+|#{1,6}\s+)")
 _BOLD = re.compile(r"(?<![0-9)])\*\*|\*\*(?![0-9(.\-])")
 _EN_DASH_MINUS = re.compile(r"(?<![0-9])–(?=\s?[0-9.A-Za-z])")
+
+
+_NUMBER = r"[-+]?(?:\d{1,6}(?:\.\d{1,12})?|\.\d{1,12})(?![\d%A-Za-z])"
+_VERB = re.compile(
+    r"(?<![A-Za-z])((?:[AVRGQrδρ]_?\{?\d{1,4}\}?|[AVRG]\(s_\{?\d{1,4}\}?\)|[a-z_]{3,20}\[\d{1,4}\]))\s{0,2}"
+    r"(?:(?:is|was|equals|becomes|gives|(?:comes|works|turns)(?: out)? (?:as|at|to be|to))(?: about| roughly| only)?"
+    r"|约?等于|大?约[为是]?|[是为]|变[为成]|算出来是)\s{0,2}(?=[-+]?\.?\d)"
+)
+_BARE_LIST = re.compile(
+    rf"(?<![\w.\[(]){_NUMBER}(?:(?:,\s|，|、|,(?=[-.\d]*\.)){_NUMBER}){{1,200}}"
+    rf"(?:,?\s(?:and\s)?{_NUMBER}|[和与]{_NUMBER}|(?:,\s|，|、){_NUMBER})(?![\w\])=+*/^]|\s?[=+*/^≈])"
+)
+_LIST_END = re.compile(r"[，、]|,?\s(?:and\s)?(?=[-+.\d])|[和与]")
+_SETTING_END = re.compile(r"(?:[γλβεt]|gamma|lambda|lam|beta|steps?|tokens?|token \d*)\s{0,2}[=:为是]?\s{0,2}$", re.I)
+_COMMENTED = re.compile(r"(?<=[0-9)\]])\s{1,80}#\s{0,4}(?=[=≈])")
 
 
 @lru_cache(maxsize=4096)
 def plain(line: str) -> str:
     """The line with its formulae as plain arithmetic; prose stays as it is."""
     if line.isascii() and not any(mark in line for mark in "\\*`$<|\t"):
-        return _BULLET.sub("", line)
+        return _worded(_BULLET.sub("", line))
     line = _BULLET.sub("", line, count=1)
     line = _SUBSCRIPT.sub(lambda m: "_{" + "".join(_SUBSCRIPTS[c] for c in m[0]) + "}", line)
     line = _SUPERSCRIPT.sub(lambda m: "^{" + "".join(_SUPERSCRIPTS[c] for c in m[0]) + "}", line)
@@ -75,7 +93,28 @@ def plain(line: str) -> str:
     if "\\" in line:
         line = _without_latex(line)
     line = line.translate(_CHARACTERS)
-    return _BOLD.sub(" ", line)
+    line = _POWER_OF_TEN.sub(lambda m: "e" + (m[1] or m[2]), line)
+    return _worded(_BOLD.sub(" ", line))
+
+
+def _worded(line: str) -> str:
+    """What words say of numbers, as signs: `A_3 is 0.57` → `A_3 ≈ 0.57`, `rewards 0, 0, 1` → `rewards [0, 0, 1]`."""
+    if "#" in line:
+        line = _COMMENTED.sub(" ", line)
+    line = _VERB.sub(r"\1 ≈ ", line)
+    if line.count(",") + line.count("，") + line.count("、") < 2:
+        return line
+    return _BARE_LIST.sub(_bracketed, line)
+
+
+def _bracketed(match: re.Match[str]) -> str:
+    """A bare list in brackets, if the words in front of it name something of ours."""
+    before = match.string[max(0, match.start() - 28) : match.start()]
+    inside = match.string.count("[", 0, match.start()) > match.string.count("]", 0, match.start())
+    name = re.split(r"[0-9\[\](),，。;；]", before)[-1]
+    if inside or not label_kinds(name) or _SETTING_END.search(name):
+        return match[0]
+    return "[" + _LIST_END.sub(", ", match[0]) + "]"
 
 
 def _without_latex(line: str) -> str:

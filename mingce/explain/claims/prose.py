@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from mingce.explain.claims.chains import Chain, chains
 from mingce.explain.claims.expressions import Call, Listing, Number, symbols
+from mingce.explain.claims.names import label_kind
 from mingce.explain.claims.quantities import Equation, Fact, Row, Scalar, Setting, Settings, Share, Where
 from mingce.explain.claims.reading import Statement
 
@@ -28,6 +29,34 @@ _SETTING_WORD = re.compile(r"[γλβ折]|gamma|lam|beta|discount|kl_coef", re.I)
 _EVERY_KL = re.compile(
     r"(?:每|各|均|every|each|all|per)[^\n\[\]]{0,24}KL[^\n\[\]0-9=]{0,16}(?:约为|为|是|≈|=|is|of)"
     rf"\s{{0,2}}(?:about\s|约\s{{0,2}})?{_NUM}",
+    re.I,
+)
+_AFTER = re.compile(
+    r"(?:value (?:after|behind|beyond|past) the (?:last|final) (?:token|state|step)"
+    r"|bootstrap(?:ped|_value)?(?: value)?(?: with)?|自举(?:的)?(?:值|价值)"
+    r"|(?:最后一个 ?token|末尾|结尾|末端)\s?(?:之后|以后)?(?:的)?(?:价值|估值))"
+    rf"(?: is| of|为|是|取|:| =)?\s{{0,2}}(-?{_NUM[1:-1]})(?![0-9]*[A-Za-z_])",
+    re.I,
+)
+_BASE = re.compile(
+    r"(?:下标|编号|索引|计数|位置)[^，。\n]{0,6}从\s?([01])(?![.\d])|从\s?([01])\s?(?:数起|计数|编号)"
+    r"|(?<![.\d])([01])[- ](?:based|indexed)"
+    r"|(?:count(?:ing|ed|s)?|index(?:ed|ing|es)?|indices|number(?:ed|ing))\s"
+    r"(?:starts?\s|starting\s)?(?:from|at)\s([01])(?![.\d])",
+    re.I,
+)
+_ENDED = re.compile(r"\bzero\b|当作?终止|不自举|without (?:the )?bootstrap|as if it had ended", re.I)
+_ORDINALS = {
+    **{word: n for n, word in enumerate(("first", "second", "third", "fourth", "fifth", "sixth"))},
+    **dict.fromkeys(("last", "final", "最后一个"), -1), "首个": 0, "第一个": 0,
+}  # fmt: skip
+_OF_TOKEN = re.compile(
+    r"(?P<en>advantage|return|TD error|delta|value|reward)s? (?:of|for|at) (?:the )?"
+    r"(?:(?P<nth>first|second|third|fourth|fifth|sixth|last|final) (?:token|step|action|position)"
+    r"|(?:token|step) (?P<n>\d{1,3}))"
+    rf" (?:is|=|≈|equals|comes (?:out )?(?:to|as|at)|was)(?: about| roughly| only| just)? (?P<x>-?(?:{_NUM[1:-1]}))"
+    r"|(?:第\s?(?P<zh_n>\d{1,3})\s?个\s?|(?P<zh_nth>最后一个|首个|第一个)\s?)(?:token|词)\s?的\s?"
+    rf"(?P<zh>优势|回报|TD ?误差|价值|奖励)\s?(?:大?约?[为是]|等于|=|≈)\s?(?P<y>-?(?:{_NUM[1:-1]}))",
     re.I,
 )
 _SLOT = re.compile(
@@ -60,13 +89,18 @@ def stated_settings(text: str, where: Where) -> Iterator[Setting]:
             yield from (Setting("gamma", float(match[1]), where), Setting("lam", float(match[2]), where))
         for name, pattern in _STATED:
             yield from (Setting(name, float(match[1]), where) for match in pattern.finditer(text))
+    if base := _BASE.search(text):
+        yield Setting("base", float(next(group for group in base.groups() if group)), where)
+    if after := _AFTER.search(text):
+        yield Setting("after", float(after[1]), where)
     if every := _EVERY_KL.search(text):
         yield Setting("kl", float(every[1]), where)
 
 
 def label_settings(text: str) -> Settings:
     """γ and λ in the label of a list."""
-    return tuple((name, float(match[1])) for name, pattern in _STATED[:2] if (match := pattern.search(text)))
+    stated = tuple((name, float(match[1])) for name, pattern in _STATED[:2] if (match := pattern.search(text)))
+    return (*stated, ("after", 0.0)) if _ENDED.search(text[-24:]) else stated
 
 
 def slot_of(text: str) -> int | None:
@@ -75,8 +109,11 @@ def slot_of(text: str) -> int | None:
     return int(next(group for group in match.groups() if group)) if match else None
 
 
-def prose_facts(statement: Statement, where: Where, last_list: Row | None) -> Iterator[Fact]:
-    """Credit allotted to a token, shares of the last reward, a mean or deviation said of the list before it."""
+def prose_facts(statement: Statement, where: Where, listed: Sequence[tuple[int, Row]]) -> Iterator[Fact]:
+    """Credit allotted to a token, shares of the last reward, a mean or deviation said of the list before it.
+
+    `listed` are the lists of the statement, each with its end.
+    """
     text = statement.text
     slot = slot_of(text)
     for match in _ALLOTTED.finditer(text):
@@ -84,14 +121,20 @@ def prose_facts(statement: Statement, where: Where, last_list: Row | None) -> It
         near = f"{text} {statement.heading}"
         if _CREDIT.search(near) and not _OTHER_SHARING.search(near):
             yield Scalar("advantages", slot, _number(match[3]), where)
+    for match in _OF_TOKEN.finditer(text):
+        nth, plain_index = match["nth"] or match["zh_nth"], match["n"] or match["zh_n"]
+        index = _ORDINALS[nth.lower()] if nth else int(plain_index)
+        kind = label_kind(match["en"] or match["zh"]) or ""
+        yield Scalar(kind, index, _number(match["x"] or match["y"]), where, from_zero=nth is not None)
     for chain in chains(text) if "%" in text else ():
         slot = next((symbol.index for symbol in symbols(chain.sides[0]) if symbol.index is not None), slot)
     if slot is not None and (share := _SHARE.search(text)):
         percent = _number(share[1] or share[2])
         yield Share(slot, Number(percent.value / 100, percent.decimals + 2), where)
-    for match in _STATISTIC.finditer(text) if last_list is not None else ():
+    for match in _STATISTIC.finditer(text) if listed else ():
+        last_list = next((row for end, row in reversed(listed) if end <= match.start()), listed[-1][1])
         name = "mean" if match[1].lower() in ("均值", "平均值", "mean") else "std"
-        listing = Listing(tuple(number for number in last_list or () if number is not None))
+        listing = Listing(tuple(number for number in last_list if number is not None))
         sides = (Call(name, (listing,)), _number(match[2]))
         yield Equation(Chain(sides, (0, 0), "", 0, "≈" in match[0]), where, name)
 

@@ -32,7 +32,8 @@ class Series:
 
     `variant` if it may be of another kind or case, as its label names several: it can be right but not wrong. `source`
     is the list that an arrow turns into this one; `sums` are the lists in front of it in the same chain; `places` is
-    where each number stands, if not all in one line.
+    where each number stands, if not all in one line; `holes` if what is missing are tokens that nobody chose.
+    `hatted` if the heading of its table is Â, written on advantages that are estimated and on whitened ones.
     """
 
     kind: str
@@ -46,6 +47,8 @@ class Series:
     source: Row | None = None
     sums: tuple[Row, ...] = ()
     places: tuple[Where, ...] = ()
+    holes: bool = False
+    hatted: bool = False
 
     @property
     def width(self) -> int:
@@ -53,12 +56,17 @@ class Series:
 
     @property
     def whole(self) -> bool:
-        """True if no number is missing."""
-        return self.gap is None and all(number is not None for row in self.rows for number in row)
+        """True if no number is missing, or only those of tokens that nobody chose."""
+        return self.gap is None and (self.slots is not None or all(None not in row for row in self.rows))
+
+    @property
+    def slots(self) -> tuple[int, ...] | None:
+        """Where the numbers of a list with holes stand."""
+        return tuple(t for t, number in enumerate(self.rows[0]) if number is not None) if self.holes else None
 
     @property
     def values(self) -> tuple[tuple[float, ...], ...]:
-        """The numbers of a whole series."""
+        """The numbers of a whole series, holes left out."""
         return tuple(tuple(number.value for number in row if number is not None) for row in self.rows)
 
 

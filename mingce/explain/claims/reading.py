@@ -15,6 +15,9 @@ from mingce.explain.dialogue import is_dialogue, parse_turns
 LONGEST_LINE = 20_000
 LONGEST_JOIN = 4_000
 MOST_JOINED = 80
+LEAST_WRAPPED = 60
+_UNENDED = re.compile(r"[A-Za-z,，、一-鿿]$")
+_PROSE = re.compile(r"(?:[a-z]{2,}(?:[ ,.]|$)|[一-鿿])")
 
 
 @dataclass(frozen=True)
@@ -60,9 +63,14 @@ class Passage:
 def passages(text: str, path: Path | None = None) -> list[Passage]:
     """A dialogue's turns, or the whole text as one passage."""
     if not is_dialogue(text):
-        return [Passage(0, None, tuple(_statements(text.split("\n"), 1)))]
+        return [passage_of(text)]
     _, turns = parse_turns(text, path)
     return [Passage(turn.number, turn.by_user, tuple(_statements(turn.text.split("\n"), turn.line))) for turn in turns]
+
+
+def passage_of(text: str) -> Passage:
+    """A text that is no dialogue, as one passage."""
+    return Passage(0, None, tuple(_statements(text.split("\n"), 1)))
 
 
 _HEADING = re.compile(r"\s{0,3}#{1,6}\s+(.{1,200})")
@@ -90,19 +98,29 @@ def _statements(lines: Sequence[str], first: int) -> Iterator[Statement]:
         if not line.strip():
             at += 1
             continue
-        end = _end(lines, at)
+        end = _end(lines, at, fenced)
         yield _joined([piece.rstrip("\r") for piece in lines[at:end]], first + at, section, heading, fenced)
         at = end
 
 
-def _end(lines: Sequence[str], at: int) -> int:
+def _wrapped(line: str, following: str) -> bool:
+    """True if a sentence goes on in the next line: a long line of words that does not end, and then words."""
+    return (
+        len(line) >= LEAST_WRAPPED
+        and "|" not in line + following
+        and _UNENDED.search(line) is not None
+        and _PROSE.match(following) is not None
+    )
+
+
+def _end(lines: Sequence[str], at: int, fenced: bool) -> int:
     """The first line that does not belong to the statement which begins at `at`."""
     end, size, depth = at + 1, len(lines[at]), _depth(lines[at])
     while end < len(lines) and end - at < MOST_JOINED and size < LONGEST_JOIN:
         following = lines[end]
         if _FENCE.match(following) or not following.strip():
             break
-        if depth <= 0 and not _GOES_ON.match(following):
+        if depth <= 0 and not _GOES_ON.match(following) and (fenced or not _wrapped(lines[end - 1], following)):
             break
         if depth > 0 and _HEADING.match(following) and not _GOES_ON.match(following):
             break

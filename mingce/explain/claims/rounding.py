@@ -8,7 +8,10 @@ from mingce.explain.claims.expressions import Binary, Call, Listing, Negative, N
 from mingce.explain.claims.quantities import Row, Series
 from mingce.explain.claims.truth import COMMON_GAMMAS, COMMON_LAMS, Rows
 
+Slots = tuple[int, ...] | None
 FLOAT_NOISE = 1e-9
+HALF = 0.5005
+"""Half a unit, and what rounding first to three decimals more, as base/numbers does, may add."""
 LEAST_DECIMALS = 2
 ROUNDED_DIGITS = 3
 """From so many decimals and significant digits on a number is taken to be rounded: 0.3 is exact, 0.6211 is not."""
@@ -20,7 +23,10 @@ def seems_rounded(number: Number) -> bool:
     """True if a number has so many digits that more may have been cut off."""
     if number.decimals < ROUNDED_DIGITS or not number.value:
         return False
-    return len(f"{abs(number.value):.{number.decimals}f}".replace(".", "").lstrip("0")) >= ROUNDED_DIGITS
+    return (
+        number.decimals > ROUNDED_DIGITS
+        or len(f"{abs(number.value):.{number.decimals}f}".replace(".", "").lstrip("0")) >= ROUNDED_DIGITS
+    )
 
 
 def unit_of_rounded(numbers: Iterable[Number | None]) -> float:
@@ -42,58 +48,84 @@ def near(number: Number, truth: float, units: float, decimals: int = LEAST_DECIM
 
 def agrees(number: Number, truth: float, decimals: int = LEAST_DECIMALS) -> bool:
     """True if the truth, rounded to the digits shown, is the number."""
-    return near(number, truth, 0.5, decimals)
+    return near(number, truth, HALF, decimals)
 
 
-def fits(number: Number, truth: float, off: float, most_units: float, decimals: int = LEAST_DECIMALS) -> bool:
-    """True if they agree when the truth is `off` because its inputs are rounded; so many units are granted at most."""
-    return near(number, truth, 0.5, decimals, min(off, most_units * unit_of(number, decimals)))
+def fits(number: Number, truth: float, off: float, most: tuple[float, float], decimals: int = LEAST_DECIMALS) -> bool:
+    """True if they agree when the truth is `off` because its inputs are rounded.
+
+    `most` is how many units of the last digit are granted for it, and the least such unit: that of the inputs.
+    """
+    return near(number, truth, HALF, decimals, min(off, most[0] * max(unit_of(number, decimals), most[1])))
 
 
 def most_decimals(rows: Sequence[Row]) -> int:
     return max((number.decimals for row in rows for number in row if number is not None), default=0)
 
 
-def same_shape(series: Series, rows: Rows) -> bool:
-    """True if a series can be a column of this shape."""
+def same_shape(series: Series, rows: Rows, slots: Slots = None) -> bool:
+    """True if a series can be a column of this shape, with holes beside the `slots` if these are known."""
     if series.gap is not None:
         return len(rows) == 1 and len(rows[0]) > len(series.rows[0])
+    if series.holes:
+        return len(rows) == 1 and len(series.values[0]) == len(rows[0]) and slots in (None, series.slots)
+    if slots and series.width > slots[-1] and len(slots) < series.width:
+        return len(series.rows) == 1
     return [len(row) for row in series.rows] == [len(row) for row in rows]
 
 
-def aligned(series: Series, rows: Rows) -> Iterator[tuple[int, int, Number, float]]:
-    """(row, token, number shown, truth) of every number of a series that has the shape of `rows`."""
+def aligned(series: Series, rows: Rows, slots: Slots = None) -> Iterator[tuple[int, int, Number, float]]:
+    """(row, place, number shown, truth) of every number of a series that has the shape of `rows`.
+
+    A number with one decimal among others with two is as exact as they are: 0.4 is 0.40.
+    """
+    least = min(most_decimals(series.rows), LEAST_DECIMALS)
     for b, (row, truths) in enumerate(zip(series.rows, rows, strict=True)):
-        skipped = len(truths) - len(row)  # the tokens that dots stand for
-        for place, number in enumerate(row):
-            t = place if series.gap is None or place < series.gap else place + skipped
+        if series.gap is not None:  # the tokens that dots stand for
+            places: Sequence[int] = [*range(series.gap), *range(series.gap + len(truths) - len(row), len(truths))]
+            row = tuple(row)
+        elif len(row) != len(truths):
+            row = tuple(row[t] for t in series.slots or slots or ())
+            places = range(len(truths))
+        else:
+            places = range(len(truths))
+        for t, number in zip(places, row, strict=True):
             if number is not None:
-                yield b, t, number, truths[t]
+                yield b, t, Number(number.value, max(number.decimals, least)) if number.decimals else number, truths[t]
 
 
-def slack(node: Node, every: bool = False) -> float:
-    """How far a side's value may be off because numbers are shown rounded: those that seem to be, or `every` one."""
+def slack(node: Node, every: bool = False, least: int = 0) -> float:
+    """How far a side's value may be off because numbers are shown rounded: those that seem to be, or `every` one.
+
+    `least`: so many decimals the result has; from four on, numbers with fewer may have lost zeros, 2.9700 as 2.97.
+    """
+
+    def off(one: Node) -> float:
+        return slack(one, every, least)
+
     match node:
         case Number():
-            return node.unit / 2 if node.decimals > 0 and (every or seems_rounded(node)) else 0.0
+            if node.decimals > 0 and (every or seems_rounded(node)):
+                return node.unit / 2
+            return 10.0**-least / 2 if least > ROUNDED_DIGITS and 0 < node.decimals < least else 0.0
         case Negative(of):
-            return slack(of, every)
+            return off(of)
         case Binary("+" | "-", left, right):
-            return slack(left, every) + slack(right, every)
+            return off(left) + off(right)
         case Binary("*", left, right):
             exact = isinstance(left, Number) and left.value in EXACT
-            off = 0.0 if exact else abs(evaluate(right) or 0.0) * slack(left, every)
-            return off + abs(evaluate(left) or 0.0) * slack(right, every)
+            first = 0.0 if exact else abs(evaluate(right) or 0.0) * off(left)
+            return first + abs(evaluate(left) or 0.0) * off(right)
         case Binary("/", left, right):
             below = abs(evaluate(right) or 1.0)
-            return slack(left, every) / below + abs(evaluate(left) or 0.0) * slack(right, every) / below**2
+            return off(left) / below + abs(evaluate(left) or 0.0) * off(right) / below**2
         case Binary("^", left, Number(power, _)):
             base = abs(evaluate(left) or 0.0)
-            return abs(power) * base ** max(power - 1, 0.0) * slack(left, every) if power < 9 else 0.0
+            return abs(power) * base ** max(power - 1, 0.0) * off(left) if power < 9 else 0.0
         case Call("exp", (of,)):
-            return abs(evaluate(node) or 0.0) * slack(of, every)
+            return abs(evaluate(node) or 0.0) * off(of)
         case Call(_, arguments):
-            return sum(slack(argument, every) for argument in arguments)
+            return sum(map(off, arguments))
         case Listing(items):
-            return max((slack(item, every) for item in items), default=0.0)
+            return max(map(off, items), default=0.0)
     return 0.0

@@ -35,7 +35,7 @@ def step_faults(chain: Chain | None, result_is_right: bool = False) -> Iterator[
             allowed = slack(left, True) + slack(right, True) + 1e-6 * max(1.0, abs(value))
         else:
             unit = number.unit if number.decimals > 0 or chain.approximate else 10.0**-LEAST_DECIMALS
-            allowed = unit / 2 + slack(left, every=result_is_right) + 1e-9 * max(1.0, abs(value))
+            allowed = unit / 2 + slack(left, result_is_right, number.decimals) + 1e-9 * max(1.0, abs(value))
         if abs(value - other) > allowed:
             yield note("check_log.wrong_step", left=written(left), value=show(value), shown=show(other))
 

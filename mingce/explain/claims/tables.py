@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 
 from mingce.explain.claims.chains import Chain, chains
 from mingce.explain.claims.expressions import Listing, Node, Number, evaluate, literals, shown
-from mingce.explain.claims.names import label_kind
+from mingce.explain.claims.names import SETTING_KINDS, label_kind, symbol_kind
 from mingce.explain.claims.reading import Statement
 from mingce.explain.claims.tokens import read_number
 
@@ -19,18 +19,30 @@ _TIME = re.compile(
 )
 _PLAIN_NUMBER = re.compile(r"-?(?:\d+(?:\.\d+)?|\.\d+)(?:e[+-]?\d{1,3})?%?", re.I)
 _FORMULA = re.compile(r"[Σ^*+]|\s-\s")
+_TOTAL = re.compile(r"\s*(?:Σ|sum|total|mean|average|avg|std|合计|总[和计]|均值|平均|标准差)\s*$", re.I)
+_HAS_DIGIT = re.compile(r"\d")
+_HAS_WORD = re.compile(r"[A-Za-z一-鿿]")
+_OF_A_KIND = re.compile(r"导数|梯度|derivative|gradient", re.I)
+"""In a heading: the table has a row for each kind of numbers, and its columns are no tokens."""
 _LEAST_ROWS = 2
 
 
 @dataclass(frozen=True)
 class TableColumn:
-    """One quantity of a table in the order of time, and the statements its numbers stand in."""
+    """One quantity of a table in the order of time, and the statements its numbers stand in.
+
+    `holes` if what is missing is so in the whole table: tokens that nobody chose, or `skipped` by the time steps.
+    `hatted` if it is the only one of advantages and named Â.
+    """
 
     kind: str
     numbers: tuple[Number | None, ...]
     label: str
     statements: tuple[Statement, ...]
     chains: tuple[Chain | None, ...]
+    holes: bool = False
+    skipped: bool = False
+    hatted: bool = False
 
 
 @dataclass(frozen=True)
@@ -52,6 +64,7 @@ def table_at(statements: Sequence[Statement], at: int) -> Table | None:
             end += 1
         header = cells(first)
         body = [(statement, cells(statement)) for statement in statements[at + 2 : end]]
+        body = [(statement, row) for statement, row in body if not _TOTAL.match(row[0])]
         columns = _hatted(_columns(header, body), first)
         named = {column.label for column in columns}
         others = [
@@ -100,14 +113,16 @@ def _aligned(statements: Sequence[Statement], at: int) -> Table | None:
 
 
 def _hatted(columns: tuple[TableColumn, ...], header: Statement) -> tuple[TableColumn, ...]:
-    """Where A and Â stand side by side, Â is the whitened one."""
-    if sum(column.kind == "advantages" for column in columns) != 2:
-        return columns
+    """Where A and Â stand side by side, Â is the whitened one; alone it may be either."""
     raw = header.raw + "".join(
         column.statements[0].raw for column in columns if column.label in column.statements[0].text
     )
     bare = [column for column in columns if column.kind == "advantages"]
-    if not re.search(r"Â|A\u0302|\\hat", raw) or len({_numbers_of(column) for column in bare}) < 2:
+    if not re.search(r"Â|A\u0302|\\hat", raw) or len(bare) not in (1, 2):
+        return columns
+    if len(bare) == 1:
+        return tuple(replace(column, hatted=True) if column is bare[0] else column for column in columns)
+    if len({_numbers_of(column) for column in bare}) < 2:
         return columns
     return tuple(replace(column, kind="whitened") if column is bare[1] else column for column in columns)
 
@@ -120,6 +135,8 @@ def _columns(header: Sequence[str], body: Sequence[tuple[Statement, list[str]]])
     """The quantities of a table, whichever way it lies."""
     rows = [(statement, row) for statement, row in body if len(row) == len(header)]
     found = []
+    if header and symbol_kind(header[0].strip()) in SETTING_KINDS:
+        return ()  # a row for each value of a setting, not for each token
     if len(rows) >= _LEAST_ROWS:
         order = _order(header, [row for _, row in rows])
         for place, name in enumerate(header):
@@ -130,7 +147,17 @@ def _columns(header: Sequence[str], body: Sequence[tuple[Statement, list[str]]])
                 worked = tuple(None if i is None else read[i][1] for i in order)
                 told = tuple(rows[0 if i is None else i][0] for i in order)
                 found.append(TableColumn(kind, numbers, name, told, worked))
-    return tuple(found) if found else tuple(_lying(rows))
+    if not found:
+        return tuple(_lying(rows)) if not any(map(_OF_A_KIND.search, header)) else ()
+    skipped = None in order
+    missing = {t for t in range(len(order)) if all(column.numbers[t] is None for column in found)}
+    dotted = any(set(cell) & set(".…⋮") and not _HAS_DIGIT.search(cell) for _, row in body for cell in row[:1])
+    return tuple(
+        column if dotted else replace(
+            column, skipped=skipped, holes={t for t, n in enumerate(column.numbers) if n is None} == missing != set()
+        )
+        for column in found
+    )  # fmt: skip
 
 
 def _kind(heading: str) -> str | None:
@@ -156,13 +183,17 @@ def _order(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[int | N
 
 
 def _lying(rows: Sequence[tuple[Statement, Sequence[str]]]) -> list[TableColumn]:
-    """Quantities that lie in rows: a name and then its numbers."""
+    """Quantities that lie in rows: a name and then its numbers, not a name and what is said of it."""
     found = []
     for statement, row in rows:
         kind = _kind(row[0])
         read = [_cell(cell) for cell in row[1:]]
+        described = any(
+            number is None and _HAS_WORD.search(cell) for (number, _), cell in zip(read[:1], row[1:2], strict=True)
+        )
         if (
             kind
+            and not described
             and len(read) >= _LEAST_ROWS
             and sum(number is not None for number, _ in read) >= max(2, len(read) // 2)
         ):

@@ -32,6 +32,7 @@ class Verdict:
     `notes` say why; `basis` which settings and inputs the right numbers rest on. `claimed` is None for a claim in
     words, whose rule `claim` names. `wrong_at` are the places (row, token) that are wrong, counted from 0; `loose` if
     the numbers are right only because they were rounded on the way; `lines` are other lines that say the same.
+    `rows` are the lines in which the numbers of a table's column stand, `wrong_rows` those of the wrong ones.
     """
 
     status: Status
@@ -46,6 +47,8 @@ class Verdict:
     basis: tuple[Pair, ...] = ()
     loose: bool = False
     lines: tuple[int, ...] = ()
+    rows: tuple[int, ...] = ()
+    wrong_rows: tuple[int, ...] = ()
 
 
 def note(key: str, **values: object) -> Pair:

@@ -10,7 +10,7 @@ from mingce.explain.claims.expected import Reading
 from mingce.explain.claims.expressions import Call, Listing, Symbol, evaluate, shown
 from mingce.explain.claims.extraction import list_rows
 from mingce.explain.claims.formulas import bracketed, show
-from mingce.explain.claims.lists import claim_text, fit_of
+from mingce.explain.claims.lists import claim_text, fit_of, place_of, rows_of
 from mingce.explain.claims.names import COLUMN_KINDS
 from mingce.explain.claims.quantities import Equation, Series
 from mingce.explain.claims.rounding import agrees, near, same_shape, unit_of_rounded
@@ -29,10 +29,15 @@ def judge_whitened(context: Context, series: Series) -> Verdict | None:
         for reading, label in _readings(raw):
             if not fit_of(series, reading).wrong:
                 answer = Answer(reading.rows["whitened"], label)
-                return Verdict("right", series.where, "whitened", claim, series.rows, (answer,), basis=(label,))
+                return Verdict(
+                    "right", series.where, "whitened", claim, series.rows, (answer,), basis=(label,),
+                    rows=rows_of(series),
+                )  # fmt: skip
         if any(not fit_of(series, reading).wrong for reading in _with_shown_statistics(context, series, raw)):
             why = (note("check_log.loose"),)
-            return Verdict("right", series.where, "whitened", claim, series.rows, notes=why, loose=True)
+            return Verdict(
+                "right", series.where, "whitened", claim, series.rows, notes=why, loose=True, rows=rows_of(series)
+            )
     return _wrong(series, claim, raws)
 
 
@@ -42,7 +47,8 @@ def _readings(raw: Column) -> Iterator[tuple[Reading, Pair]]:
         sigma = truth.deviation(raw.rows, unbiased)
         rows = truth.standardised(raw.rows, truth.mean(raw.rows), sigma)
         off = tuple(tuple(raw.unit / 2 / sigma * (2 + 1.2 * abs(z)) for z in row) for row in rows)
-        yield Reading({"whitened": rows}, "whitened", off={"whitened": off} if raw.unit else {}), note(key)
+        off_by = {"whitened": off} if raw.unit else {}
+        yield Reading({"whitened": rows}, "whitened", off=off_by, slots=raw.slots), note(key)
 
 
 def _raw_lists(context: Context, series: Series) -> list[Column]:
@@ -51,7 +57,7 @@ def _raw_lists(context: Context, series: Series) -> list[Column]:
         column = Column((row,), series.where.line, unit=unit_of_rounded(series.source))
         return [column] if len(row) == series.width else []
     columns = context.columns("advantages", series.where, series.width)
-    fitting = [column for column in columns if same_shape(series, column.rows)]
+    fitting = [column for column in columns if same_shape(series, column.rows, column.slots)]
     before = [column for column in fitting if column.line <= series.where.line]
     here = [column for column in before if column.section == series.where.section]
     return here[:1] or before or fitting[:1]
@@ -70,7 +76,8 @@ def _with_shown_statistics(context: Context, series: Series, raw: Column) -> Ite
     for name, number in numbers:
         if name == "std" and number.value > 0 and any(agrees(number, sigma) for sigma in sigmas):
             for one in means:
-                yield Reading({"whitened": truth.standardised(raw.rows, one, number.value)}, "whitened")
+                rows = truth.standardised(raw.rows, one, number.value)
+                yield Reading({"whitened": rows}, "whitened", slots=raw.slots)
 
 
 def _wrong(series: Series, claim: str, raws: list[Column]) -> Verdict:
@@ -79,13 +86,21 @@ def _wrong(series: Series, claim: str, raws: list[Column]) -> Verdict:
         for reading, label in _readings(raw):
             label = note("check_log.of_line", line=raw.line, label=label) if len(raws) > 1 else label
             answers.append(Answer(reading.rows["whitened"], label))
-    reading, _ = next(_readings(raws[0]))
-    wrong, rows = fit_of(series, reading).wrong, raws[0].rows
+    fits = [
+        (fit_of(series, reading), unbiased)
+        for (reading, _), unbiased in zip(_readings(raws[0]), (True, False), strict=True)
+    ]
+    fit, unbiased = max(fits, key=lambda one: one[0].hits)
+    reading, wrong, rows = fit.reading, fit.wrong, raws[0].rows
     b, t = wrong[0]
-    mu, sigma = bracketed(truth.mean(rows)), show(truth.deviation(rows, True))
+    mu, sigma = bracketed(truth.mean(rows)), show(truth.deviation(rows, unbiased))
     worked = f"(A − μ)/σ = ({show(rows[b][t])} − {mu})/{sigma} = {show(reading.rows['whitened'][b][t])}"
     notes = (note("check_log.whitening_of_none"),) if len(raws) > 1 else ()
-    return Verdict("wrong", series.where, "whitened", claim, series.rows, tuple(answers), wrong, (worked,), notes)
+    where = place_of(series, reading, wrong[0][1])
+    return Verdict(
+        "wrong", where, "whitened", claim, series.rows, tuple(answers), wrong, (worked,), notes, rows=rows_of(series),
+        wrong_rows=tuple(place_of(series, reading, t).line for _, t in wrong),
+    )  # fmt: skip
 
 
 # ── means and deviations ─────────────────────────────────────────────────────────────────────────────────────────────
