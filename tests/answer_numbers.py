@@ -14,12 +14,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
+import method_numbers
+from practice_numbers import add_numbers
+
 from mingce.algorithms import reference
 from mingce.explain import simulation
 from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown
 from mingce.explain.example import SETTINGS, Rollout, changed, completed
-from mingce.explain.topic import Topic
+from mingce.explain.topic import TOPICS, Topic
 from mingce.record.tokens import Token
 
 NUMBER = re.compile(r"(?<![\w.^_⁻])−?\d+(?:\.\d+)?(?:×10[⁰¹²³⁴⁵⁶⁷⁸⁹⁻]+)?(?![\w])")
@@ -185,6 +188,9 @@ class Known:
     def _worlds(self, topic: str) -> None:
         """What only one topic speaks of: other critics, other rewards, other groups, a sampled world."""
         columns, settings, after = self.rollout.columns, self.rollout.settings.as_dict(), self.rollout.bootstrap
+        needed = TOPICS[topic].needs if topic else ()
+        if all(name in columns for name in needed):
+            method_numbers.add(self, topic)
         if not {"rewards", "values"} <= set(columns):
             return
         r, v, n = self.chosen("rewards"), self.chosen("values"), len(self.slots)
@@ -266,6 +272,8 @@ class Known:
             self.numbers.append(math.fsum(r[:-1]))
         elif topic == "gae_variance":
             self._simulated(lam)
+        else:
+            add_numbers(self, topic)
 
     def _whitened(self) -> list[float]:
         whitened = reference.masked_whiten([self.chosen("advantages")], [[1] * len(self.slots)])[0]
@@ -409,7 +417,8 @@ def _same_row(texts: Sequence[str], row: Sequence[float | None]) -> bool:
 
 def literals(topic: Topic) -> list[float]:
     """Whole numbers that stand in the topic's own text: indices, exponents, UTF-8."""
-    texts = (*(text for pair in topic.words for text in pair), topic.formula, topic.each)
+    said = (*topic.words, *map(topic.said, topic.parts))
+    texts = (*(text for pair in said for text in pair), topic.formula, topic.each)
     found = (value_of(x) for text in texts for x in NUMBER.findall(re.sub(r"\{[a-z_]+\}", "", text)))
     return [x for x in found if x.is_integer() and abs(x) <= 20]
 

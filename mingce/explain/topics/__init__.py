@@ -6,6 +6,7 @@ from mingce.explain.topic import TOPICS
 
 from mingce.explain.topics import critic, bootstrap, states, credit, baselines  # isort: skip
 from mingce.explain.topics import overview, surrogate, kl, averages, tutor  # isort: skip
+from mingce.explain.topics import practice, updates, decisions, methods, bounds, payment  # isort: skip
 
-__all__ = ["TOPICS", "averages", "baselines", "bootstrap", "credit", "critic", "kl", "overview", "states", "surrogate",
-           "tutor"]  # fmt: skip
+__all__ = ["TOPICS", "averages", "baselines", "bootstrap", "bounds", "credit", "critic", "decisions", "kl", "methods",
+           "overview", "payment", "practice", "states", "surrogate", "tutor", "updates"]  # fmt: skip

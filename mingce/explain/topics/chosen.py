@@ -38,6 +38,12 @@ def chosen_slots(rollout: Rollout) -> list[int]:
     return reference.chosen(rollout.columns["response_mask"])
 
 
+def spoken_of(rollout: Rollout, t: int) -> int:
+    """Slot t, or the first chosen one where t was not chosen."""
+    slots = chosen_slots(rollout)
+    return t if t in slots else slots[0]
+
+
 def token_of(rollout: Rollout, t: int) -> str:
     """The token's text as the account shows it: the pieces of one character all read as that character."""
     glyph = rollout.tokens[t].glyph
@@ -60,3 +66,15 @@ def rows_of(count: int, row: Callable[[int], tuple[Any, ...]]) -> tuple[tuple[An
         return tuple(row(k) for k in range(count))
     head, tail = [row(k) for k in range(HEAD)], [row(k) for k in range(count - TAIL, count)]
     return (*head, ("…",) * len(head[0]), *tail)
+
+
+def clip_range(rollout: Rollout) -> tuple[float, float]:
+    """ε below and above 1; the usual 0.2 where it is not known."""
+    low, high = rollout.settings.clip_low, rollout.settings.clip_high
+    return 0.2 if low is None else low, 0.2 if high is None else high
+
+
+def used_advantages(rollout: Rollout) -> list[float]:
+    """What the policy's loss weighs tokens by: whitened where that was done."""
+    columns = rollout.columns
+    return list(columns.get("whitened_advantages") or columns["advantages"])

@@ -6,13 +6,8 @@ import math
 
 from mingce.algorithms import reference
 from mingce.explain.topic import Grid, Values, listed, topic
-from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
+from mingce.explain.topics.chosen import chosen_slots, clip_range, each, log_probs, mean
 from mingce.record.rollout import Rollout
-
-
-def _clip(rollout: Rollout) -> tuple[float, float]:
-    low, high = rollout.settings.clip_low, rollout.settings.clip_high
-    return 0.2 if low is None else low, 0.2 if high is None else high
 
 
 @topic
@@ -37,7 +32,7 @@ def cpi_objective(rollout: Rollout, t: int) -> Values:
 @topic
 def ppo_clip(rollout: Rollout, t: int) -> Values:
     old, new = log_probs(rollout)
-    low, high = _clip(rollout)
+    low, high = clip_range(rollout)
     raw = rollout.columns["advantages"]
     terms = {s: reference.policy_term(old[s], new[s], raw[s], low, high, None) for s in chosen_slots(rollout)}
     return {
@@ -53,7 +48,7 @@ def ppo_clip(rollout: Rollout, t: int) -> Values:
 @ppo_clip.with_grid
 def _clip_grid(rollout: Rollout, t: int) -> Grid:
     """min(ρA, clip(ρ)A) for a good and a bad token of the size of token t's advantage, over ρ."""
-    low, high = _clip(rollout)
+    low, high = clip_range(rollout)
     size = abs(rollout.columns["advantages"][t])
     rows = []
     for ratio in ((1 - low) / 2, 1 - low, 1.0, 1 + high, 2 * (1 + high)):
