@@ -254,6 +254,7 @@ def text() -> str:
         "MAX_LOG_RATIO": losses.MAX_LOG_RATIO,
         "MAX_SEQUENCE_LOG_RATIO": losses.MAX_SEQUENCE_LOG_RATIO,
         "SMALL": facts.SMALL,
+        "SAME": facts.SAME,
         "STATE_END": facts.STATE_END,
     }
     parts = [HEAD, *(f"const {name} = {value!r};" for name, value in constants.items()), "", definitions(), ""]

@@ -19,10 +19,12 @@ from typing import Any
 import pytest
 from rich.cells import cell_len
 from rich.console import Console
+from typer.testing import CliRunner
 
 from mingce.algorithms import reference
 from mingce.base.errors import MingceError
 from mingce.base.numbers import number as shown
+from mingce.cli import app
 from mingce.commands.explain import explain
 from mingce.explain.account_texts import LEVELS, Section
 from mingce.explain.code_refs import ROOT, resolve
@@ -275,6 +277,32 @@ def test_what_if_changes_the_numbers_and_says_so() -> None:
     )
 
 
+ROW = ("--rewards", "-0.01 -0.005 0.005 -0.01 -0.02 0.995", "--values", "0.2 0.25 0.3 0.35 0.45 0.6")
+NOTES = "With δ_4 = 0.13 and A_5 = 0.395: A_4 = 0.13 + 0.95·0.395 = 0.52, R_4 = A_4 + V_4 = 0.5053 + 0.45 = 0.96."
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("example",), ("explain",), ("explain", "--format", "markdown"), ("explain", "--format", "json"),
+        ("explain", "--level", "child"), ("explain", "--level", "proof", "--token", "4"), ("explain", *ROW),
+        ("explain", "请问1+1=2？", "是的，等于2！"), ("credit", *(word.replace(" ", ", ") for word in ROW)),
+        ("ask", "GAE 怎么递推？"), ("ask", "What is A_4?"), ("check-log", "NOTES"),
+    ],
+    ids=" ".join,
+)  # fmt: skip
+def test_a_tie_is_rounded_the_same_way_by_every_command(words: tuple[str, ...], tmp_path: Path) -> None:
+    """A_4 = 0.50525 and R_4 = 0.95525: as float64 one lies below the tie, as float32 another."""
+    notes = tmp_path / "notes.md"
+    notes.write_text(NOTES, encoding="utf-8")
+    said = [str(notes) if word == "NOTES" else word for word in words]
+    for lang in LANGS:
+        done = CliRunner().invoke(app, [*said, "--lang", lang], env={"COLUMNS": "200"})
+        assert done.exit_code in (0, 1), done.output
+        assert "0.5053" in done.output
+        assert not re.search(r"0\.(5052|9552)(?!\d)", done.output)
+
+
 def dump_of(path: Path, **settings: Any) -> Path:
     """One response in another trainer's dump, its KL of no known kind and its rewards priced at no known β."""
     columns = {
@@ -434,6 +462,11 @@ def test_wrapping_keeps_every_character_and_breaks_well(width: int) -> None:
         assert "0.5499" in " ".join(lines)
 
 
+def test_wrapping_does_not_join_words_that_several_spaces_part() -> None:
+    assert wrapped("abcdefg   h", 8) == ["abcdefg", "h"]
+    assert wrapped("abcdefgh   ", 8) == ["abcdefgh"]
+
+
 def test_both_languages_have_every_text() -> None:
     def pairs(section: Section) -> list[tuple[str, str]]:
         return [section.title, *section.words, *section.cases.values()]
@@ -545,6 +578,103 @@ def test_a_pair_is_scored_as_training_would_score_it(runs: Path) -> None:
     assert trained.columns["ref_log_probs"] == rollout.columns["old_log_probs"]
 
 
+def as_data(capsys: pytest.CaptureFixture[str], *words: str, **options: Any) -> tuple[list[str], Any]:
+    """The notes and the stages that the command gives as JSON."""
+    explain(Console(), words, form="json", **options)
+    found = json.loads(capsys.readouterr().out)
+    return found["notes"], found["stages"]
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_the_worked_examples_own_pair_shows_its_numbers_and_says_so(
+    lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for settings in ({}, {"lam": 0.5}):
+        (note,), stages = as_data(capsys, "请问1+1=2？", "是的，等于2！", lang=lang, settings=settings)
+        assert "`--run tiny`" in note
+        assert ("内置例子" if lang == "zh" else "built-in example") in note
+        assert stages == as_data(capsys, lang=lang, settings=settings)[1]
+
+
+@pytest.mark.parametrize("lang", LANGS)
+def test_a_pair_beyond_the_embedded_vocabulary_shows_the_example_and_says_whose_numbers_these_are(
+    lang: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (note,), stages = as_data(capsys, "你知道1+1=2吗？", "是的，1+1=2", lang=lang)
+    assert "你 知 道 吗" in note
+    assert "请问1+1=2？ → 是的，等于2！" in note
+    assert ("不是你这一对的" if lang == "zh" else "not of your pair") in note
+    assert "--run MODEL" in note
+    assert "--rewards" in note
+    assert stages == as_data(capsys, lang=lang)[1]
+
+
+def flat_rollouts() -> list[Rollout]:
+    """A critic that says one number everywhere: 0 as a new head does, or another, or up to where it was cut."""
+    rewards, old = [0.1, -0.3, 0.0, 1.0], [-0.5, -0.4, -0.3, -0.2]
+    settings: dict[str, Any] = {"gamma": 0.9, "lam": 0.8}
+    return [
+        typed(
+            {"rewards": rewards, "values": [v] * 4, "old_log_probs": old}, after=after, estimator=name, n=2, **settings
+        )
+        for v, after in ((0.0, 0.0), (0.37, 0.0), (0.37, 0.37))
+        for name in ("gae", "monte_carlo", "td0", "n_step")
+    ]
+
+
+JUDGING = re.compile(
+    "better than|worse than|neither better|比这个位置|不如这个位置|和这个位置|pleasant|disappointment|惊喜|失望|"
+    "正如所料|just as expected|encouraged|discouraged|会被鼓励|会被抑制|expects more|更看好|hardly moves|几乎不变"
+)
+
+
+@pytest.mark.parametrize("lang", LANGS)
+@pytest.mark.parametrize("level", LEVELS)
+def test_no_token_is_judged_by_a_critic_that_says_one_number_everywhere(level: str, lang: str) -> None:
+    from mingce.explain.account import account
+
+    told_not = "does not tell whether" if lang == "en" else "看不出"
+    whose = ("coach guesses", "教练每次都猜") if level == "child" else ("critic says", "critic 处处都估")
+    for rollout in flat_rollouts():
+        found = walk(rollout, level, lang)
+        for name in ("values", "deltas", "whitened_advantages"):
+            assert not [line for line in stage(found, name).lines if JUDGING.search(line.meaning)]
+        assert told_not in stage(found, "advantages").words
+        for line in stage(found, "advantages").lines:
+            assert told_not in line.meaning
+            assert whose[LANGS[::-1].index(lang)] in line.meaning
+        for t in range(4):
+            entries = {entry.id: entry.meaning for entry in account(rollout, t, level, lang)}
+            assert told_not in entries["advantage"]
+            assert not JUDGING.search(entries["delta"] + entries["whitening"])
+
+
+def test_only_a_critic_that_is_asked_and_says_one_number_is_called_so() -> None:
+    def flat(name: str, rollout: Rollout) -> bool:
+        return any("everywhere" in line.meaning for line in stage(walk(rollout, lang="en"), name).lines)
+
+    given = {"rewards": [0, 0, 1.0], "values": [0.2, 0.2, 0.2]}
+    for name in ("values", "deltas", "advantages", "whitened_advantages"):
+        assert flat(name, typed(given))
+        assert not flat(name, typed({**given, "values": [0.2, 0.2, 0.21]}))
+        assert not flat(name, typed(given, after=0.5))  # which the same critic says of another state
+        assert not flat(name, typed({"rewards": [1.0], "values": [0.2]}))  # one state tells nothing
+        assert not flat(name, worked())
+    without_critic = changed(typed(given), estimator="reinforce_plus_plus")
+    assert not flat("advantages", without_critic)
+    assert not flat("whitened_advantages", without_critic)
+
+
+def test_waiting_is_told_on_stderr_where_a_person_sits_before_it(
+    runs: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    told(str(runs / "plain"), lang="en")
+    assert "reading" not in capsys.readouterr().err
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    told(str(runs / "plain"), lang="en")
+    assert "reading" in capsys.readouterr().err
+
+
 def test_the_recorded_log_probs_of_a_run_come_out_of_scoring_its_own_answer(runs: Path) -> None:
     """The first step's rollouts were drawn by the base model, so scoring them with it must give the same numbers."""
     from mingce.explain.scored import scored
@@ -586,7 +716,8 @@ def test_the_recorded_log_probs_of_a_run_come_out_of_scoring_its_own_answer(runs
         (("runs/none",), {"numbers": {"rewards": "1"}}, "leave out the run"),
         (("a", ""), {}, "at least one character"),
         (("a", "b"), {"score": math.nan}, "--score must be a finite number"),
-        (("请问1+1=2？", "没错！"), {}, "has no token for 没 错 in the response"),
+        (("请问1+1=2？", "没错！"), {"run": "tiny"}, "has no token for 没 错 in the response"),
+        (("请问1+1=2？", "没错！"), {"score": 1.0}, "has no token for 没 错 in the response"),
         (("a", "b"), {"run": "runs/none"}, "runs/none"),
     ],
 )
@@ -620,6 +751,8 @@ def test_numbers_and_the_worked_example_need_no_torch() -> None:
         "import sys, io; from rich.console import Console; from mingce.commands.explain import explain\n"
         "explain(Console(file=io.StringIO()))\n"
         "explain(Console(file=io.StringIO()), numbers={'rewards': '0 1', 'values': '0 1'})\n"
+        "explain(Console(file=io.StringIO()), ('请问1+1=2？', '是的，等于2！'))\n"
+        "explain(Console(file=io.StringIO()), ('你知道吗？', '是的'))\n"
         "assert not {'torch', 'transformers', 'numpy', 'pyarrow', 'matplotlib'} & set(sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 import warnings
 from dataclasses import replace
+from itertools import combinations
 from pathlib import Path
 from typing import Any
 
@@ -12,8 +14,11 @@ import pytest
 from matplotlib.colors import to_hex
 from matplotlib.figure import Figure
 from matplotlib.patches import FancyArrowPatch
+from matplotlib.text import Text
+from matplotlib.transforms import Bbox
 
 from mingce.base.errors import MingceError
+from mingce.base.numbers import number
 from mingce.explain import fonts, picture_style
 from mingce.explain.example import Rollout, changed, completed, typed, worked
 from mingce.explain.lambda_picture import draw_lambda
@@ -118,6 +123,83 @@ def test_holes_long_responses_and_dollar_signs_are_drawn(tmp_path: Path) -> None
     long = typed({"rewards": [0.1] * 500, "values": [0.2] * 500}, tokens=["是"] * 500)
     (remark,) = draw_account(long, tmp_path / "long.png", "zh")
     assert "380" in remark
+
+
+# ── nothing lies on anything ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def pictured(kind: str) -> Rollout:
+    """Rollouts that are hard to lay out."""
+    chance = random.Random(kind)
+    words = (" understanding", "internationalisation", "是", "等于等于等于", "<|endoftext|>", "2", " the", "$x$")
+    if kind == "worked":
+        return worked()
+    if kind == "rewards above 0":  # their bars end at the panel's edge
+        return typed({"rewards": [0.0, 0.25, 1.0], "values": [0.1, 0.2, 0.3]}, tokens=["等于", "是", "2"])
+    if kind == "all the same":
+        return typed({"rewards": [0.5] * 5, "values": [0.0] * 5}, lam=1.0, tokens=["是"] * 5)
+    if kind == "equal values and returns":
+        return typed({"rewards": [0, 0, 0, 1], "values": [1, 1, 1, 1.0]}, tokens=list("是的等于"))
+    if kind == "large and small":
+        return typed({"rewards": [-123456.789, 1e-7, 98765.4321, -1e12], "values": [1e9, -2.5e-5, 0.0001, 54321.0987]})
+    if kind == "a long prompt":
+        return replace(worked(), prompt="请问三百六十五乘以二十四等于多少？" * 5)
+    if kind == "hole":
+        return with_hole()
+    if kind == "rewards alone":
+        return typed({"rewards": [0, -0.5, 1.0]})
+    if kind == "one":
+        return typed({"rewards": [1.0], "values": [0.2]}, tokens=["internationalisation"], after=0.5)
+    count = int(kind)
+    rewards, values = ([chance.uniform(-1, 1) for _ in range(count)] for _ in range(2))
+    return typed({"rewards": rewards, "values": values}, tokens=[chance.choice(words) for _ in range(count)])
+
+
+def drawn_texts(rollout: Rollout, path: Path, lang: str, monkeypatch: pytest.MonkeyPatch) -> dict[Any, Bbox]:
+    """Every text that was drawn, with its box in pixels."""
+    boxes: dict[Any, Bbox] = {}
+    draw = Text.draw
+
+    def noted(self: Text, renderer: Any, *others: Any, **more: Any) -> None:
+        draw(self, renderer, *others, **more)
+        if self.get_visible() and self.get_text().strip():
+            boxes[self] = Text.get_window_extent(self, renderer)
+
+    monkeypatch.setattr(Text, "draw", noted)
+    draw_account(rollout, path, lang)
+    return boxes
+
+
+def png_size(path: Path) -> tuple[int, int]:
+    """Width and height, which the header has."""
+    header = path.read_bytes()[16:24]
+    return int.from_bytes(header[:4], "big"), int.from_bytes(header[4:], "big")
+
+
+@pytest.mark.parametrize("lang", ["zh", "en"])
+@pytest.mark.parametrize(
+    "kind",
+    ["worked", "rewards above 0", "all the same", "equal values and returns", "large and small", "a long prompt",
+     "hole", "rewards alone", "one", "6", "12", "13", "24", "25", "60", "120"],
+)  # fmt: skip
+def test_no_text_lies_on_another_or_outside(
+    kind: str, lang: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    boxes = drawn_texts(pictured(kind), tmp_path / "a.png", lang, monkeypatch)
+    width, height = png_size(tmp_path / "a.png")
+    assert len(boxes) > 8
+    for text, box in boxes.items():
+        assert min(box.x0, box.y0, width - box.x1, height - box.y1) > -1, text
+    for (one, a), (other, b) in combinations(boxes.items(), 2):
+        wide, high = min(a.x1, b.x1) - max(a.x0, b.x0), min(a.y1, b.y1) - max(a.y0, b.y0)
+        assert wide < 1 or high < 1, (one, other)
+
+
+def test_numbers_are_written_as_everywhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    texts = {text.get_text() for text in drawn_texts(worked(), tmp_path / "a.png", "en", monkeypatch)}
+    names = ("deltas", "values", "returns", "rewards", "advantages")
+    assert {number(x) for name in names for x in worked().columns[name]} <= texts
+    assert {"0.5053", "0.9553"} <= texts
 
 
 def test_what_cannot_be_drawn_or_written_is_one_sentence(tmp_path: Path) -> None:

@@ -1,13 +1,15 @@
 """`mingce explain`: a rollout's account walked through stage by stage, with its own numbers in every formula.
 
 What it is about: a prompt and a response scored by models, a rollout of a run or a dump, numbers typed in, or, with
-nothing given, the worked example. torch is loaded for a scored pair only.
+nothing given, the worked example. torch is loaded for a scored pair only; the worked example's own pair, and one that
+the embedded tokenizer cannot write, are shown with the example's numbers, and the first note says so.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,9 +24,11 @@ from mingce.base.texts import sentence
 from mingce.commands.user_input import numbers as numbers_of
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS
+from mingce.explain.pair_text import EMBEDDED, embedded_lacks
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
 from mingce.record.rollout import Rollout
+from mingce.watch.tokens import visible
 
 FORMATS = ("terminal", "markdown", "json")
 PICTURES = (".png", ".svg", ".pdf")
@@ -32,6 +36,7 @@ COLUMNS = (
     "rewards", "values", "scores", "kl", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
 )  # fmt: skip
 """What can be typed in, one number a token; the option of `old_log_probs` is --old-log-probs."""
+MOST_SIGNS = 12
 SETTINGS = ("gamma", "lam", "beta", "estimator", "n", "k")
 
 
@@ -134,15 +139,35 @@ def _pair(
         raise SettingError("prompt and response must have at least one character each.")
     if score is not None and not math.isfinite(score):
         raise SettingError(f"--score must be a finite number, but is {score}.")
+    if run is None and score is None and (shown := _without_model(prompt, response, settings, lang)) is not None:
+        return shown
     from mingce.record.targets import find_run
 
-    find_run(run or "tiny", step)  # reports a wrong path before torch is loaded
-    from mingce.explain.scored import scored
-
+    where = run or EMBEDDED
+    find_run(where, step)  # reports a wrong path before torch is loaded
     keys = {"gamma": "credit.gamma", "lam": "credit.lam", "n": "credit.n", "k": "credit.k", "beta": "kl.reward_coef"}
     overrides = [f"{keys.get(name, name)}={value}" for name, value in settings.items()]
-    about, notes = scored(prompt, response, where=run or "tiny", step=step, overrides=overrides, score=score, lang=lang)
+    with _waiting(sentence("tutor.loading_model", lang, where=where)):
+        from mingce.explain.scored import scored
+
+        about, notes = scored(prompt, response, where=where, step=step, overrides=overrides, score=score, lang=lang)
     return about, [*notes, sentence("tutor.first_update", lang), sentence("tutor.one_row", lang)]
+
+
+def _without_model(
+    prompt: str, response: str, settings: Mapping[str, Any], lang: str
+) -> tuple[Rollout, list[str]] | None:
+    """The worked example, where the pair is that example or the embedded tokenizer cannot write it; says which."""
+    about = example.worked()
+    if (prompt, response) == (about.prompt, about.response):
+        note = sentence("tutor.built_in_pair", lang)
+    elif lacks := embedded_lacks(prompt + response):
+        signs = " ".join(visible(one).replace(" ", "␣") for one in lacks[:MOST_SIGNS])
+        signs += " …" if len(lacks) > MOST_SIGNS else ""
+        note = sentence("tutor.not_this_pair", lang, signs=signs, pair=f"{about.prompt} → {about.response}")
+    else:
+        return None
+    return (example.changed(about, **settings) if settings else about), [note]
 
 
 def _recorded(
@@ -153,7 +178,8 @@ def _recorded(
         raise RunError(
             f"there is nothing at {place}; give a run's directory or a dump, or a prompt and a response of your own."
         )
-    about = example.recorded(path, step, row or 0, mapping)
+    with _waiting(sentence("tutor.reading", lang, path=place)):
+        about = example.recorded(path, step, row or 0, mapping)
     if not about.tokens:
         raise RunError(f"rollout {about.row} of step {about.step} has no tokens; choose another with --rollout.")
     unknown = {name: value for name, value in settings.items() if getattr(about.settings, name) is None}
@@ -217,9 +243,22 @@ def _draw(about: Rollout, plot: Path | None, plot_lambda: Path | None, lang: str
 
     for place, draw in ((plot, draw_account), (plot_lambda, draw_lambda)):
         if place is not None:
-            for remark in draw(about, place, lang):
+            with _waiting(sentence("tutor.drawing", lang, path=place)):
+                remarks = draw(about, place, lang)
+            for remark in remarks:
                 _tell(remark, "yellow")
             _wrote(place, lang)
+
+
+@contextmanager
+def _waiting(text: str) -> Iterator[None]:
+    """What is under way, on stderr while it lasts; only where a person sits before it."""
+    console = make_console(stderr=True)
+    if console.is_terminal:
+        with console.status(Text(text)):
+            yield
+    else:
+        yield
 
 
 def _wrote(path: Path, lang: str) -> None:

@@ -13,7 +13,7 @@ from functools import lru_cache
 from typing import Any
 
 from mingce.base.numbers import number as shown
-from mingce.explain.account_texts import LEVELS, SECTIONS, Section
+from mingce.explain.account_texts import LEVELS, SECTIONS, Section, case_text
 from mingce.explain.recomputed import Computed, group_of, recompute, used_advantages, value_losses
 from mingce.record.rollout import Columns, Rollout
 from mingce.specs.estimator import row_inputs
@@ -65,7 +65,7 @@ def account(rollout: Rollout, t: int, level: str, lang: str) -> list[Entry]:
             continue
         name, column = RESULTS.get(section.id, ("", ""))
         words = section.words[which][language]
-        case = section.cases.get(case_of(section.case_of, rollout, t, values) or "")
+        case = case_text(section.cases, case_of(section.case_of, rollout, t, values), level)
         if case:
             words += (" " if lang == "en" else "") + case[language]
         entries.append(

@@ -3,9 +3,11 @@
 One source for the page (/api/texts) and the terminal. Formulas and numbers are here and in `mingce.specs`, the words in
 mingce/texts/account.zh.md and account.en.md. Three levels: for a twelve-year-old, for an engineer, with proof.
 `{name}` stands for a number or text of this token; formulas in prose stand between backticks. A section is shown when
-every name in `needs` has a value and none in `lacks` has one. Some sections end with a sentence for the case at hand:
+every name in `needs` has a value and none in `lacks` has one. Some sections end with a sentence for the case at hand,
+which may have a form of its own for a level (`flat_child`):
 
     sign of a number                     positive | negative | zero (below 0.0005)
+    the same of δ and credit             flat where the critic says one number everywhere: the sign tells nothing
     ratio, against 1                     up | down | same (within 0.0005)
     policy, value: what the clip did     free | clipped | dual
     end: what follows the token          inside | ended | bootstrapped
@@ -14,7 +16,7 @@ every name in `needs` has a value and none in `lacks` has one. Some sections end
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
 from typing import Any
@@ -24,6 +26,8 @@ from mingce.base.lang import LANGS
 from mingce.specs import ESTIMATORS, POLICY_LOSSES, Estimator, PolicyLoss
 
 LEVELS = ("child", "engineer", "proof")
+FLAT = "flat"
+"""The case of a critic that says one number everywhere."""
 Pair = tuple[str, str]  # (中文, English)
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 _ALWAYS = ("t", "token", "chosen_left")  # every chosen token has them
@@ -44,6 +48,11 @@ class Section:
     losses: tuple[str, ...] | None = None
     case_of: str | None = None
     cases: dict[str, Pair] = field(default_factory=dict)
+
+
+def case_text(cases: Mapping[str, Pair], case: str | None, level: str) -> Pair | None:
+    """The sentence for a case, at a level that has one of its own that one."""
+    return cases.get(f"{case}_{level}", cases.get(case or ""))
 
 
 @cache
@@ -95,6 +104,8 @@ def _of_spec(kind: str, key: str, alike: Sequence[Estimator | PolicyLoss]) -> Se
     child, engineer, proof = (put(pair) for pair in section.words)
     named = _PLACEHOLDER.findall("".join((spec.numbers, *child, *engineer, *proof)))
     cases = texts.parts("account", kind) | section.cases
+    if not (isinstance(spec, Estimator) and spec.needs_critic):
+        cases = {name: pair for name, pair in cases.items() if not name.startswith(FLAT)}
     return replace(
         section, title=put(section.title), words=(child, engineer, proof), cases=cases, case_of=kind if cases else None,
         needs=tuple(name for name in dict.fromkeys(named) if name not in _ALWAYS),

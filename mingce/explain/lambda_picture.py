@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from mingce.base.errors import SettingError
+from mingce.base.numbers import number
 from mingce.base.texts import sentence
 from mingce.explain.picture_style import BLUE, FAINT, INK, ORANGE, remarks, save, style
 from mingce.explain.simulation import exact, simulated
@@ -43,7 +44,7 @@ def draw_lambda(rollout: Rollout, path: Path, lang: str) -> list[str]:
         spec = ESTIMATORS.get(rollout.settings.estimator or GAE)
         if lam is not None and spec is not None and "lam" in spec.settings:
             ax.axvline(lam, color=FAINT, linewidth=1.2, linestyle=":")
-            ax.annotate(f"λ = {lam:g}", (lam, 1.0), xycoords=("data", "axes fraction"), xytext=(-5, -16),
+            ax.annotate(f"λ = {number(lam)}", (lam, 1.0), xycoords=("data", "axes fraction"), xytext=(-5, -16),
                         textcoords="offset points", ha="right", color=FAINT)  # fmt: skip
         ax.set_xlabel("λ")
         ax.set_xlim(-0.02, 1.02)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -10,6 +11,7 @@ import torch
 from mingce.base.errors import DataError
 from mingce.base.texts import sentence
 from mingce.engine.local import build_actor, build_critic
+from mingce.explain.pair_text import unknown_characters
 from mingce.ledger import Ledger
 from mingce.models.lora import base_causal_lm
 from mingce.models.prompts import render_prompt
@@ -28,9 +30,8 @@ def measured(opened: Opened, prompt: str, response: str, lang: str, notes: list[
 def _tokens(opened: Opened, prompt: str, response: str) -> Ledger:
     tokenizer, where = opened.actor.tokenizer, opened.config.model.path
     for name, text in (("prompt", prompt), ("response", response)):
-        unknown = tokenizer.unk_token_id
-        odd = [c for c in dict.fromkeys(text) if unknown in tokenizer.encode(c, add_special_tokens=False)]
-        if unknown is not None and odd:
+        odd = unknown_characters(text, partial(tokenizer.encode, add_special_tokens=False), tokenizer.unk_token_id)
+        if odd:
             raise DataError(
                 f"the tokenizer of {where} has no token for {' '.join(odd[:8])} in the {name}; "
                 "use its characters, or a model with a larger vocabulary: --run RUN_OR_MODEL."
@@ -55,7 +56,8 @@ def _tokens(opened: Opened, prompt: str, response: str) -> Ledger:
 
 def _measure(opened: Opened, ledger: Ledger, lang: str, notes: list[str]) -> None:
     config, actor = opened.config, opened.actor
-    begun = actor.model if hasattr(actor.model, "disable_adapter") else build_actor(config).model
+    same = opened.step in (None, 0) or hasattr(actor.model, "disable_adapter")  # no training to undo, or one switch
+    begun = actor.model if same else build_actor(config).model
     reference = LocalReference(begun, actor.pad_id, actor.sampling.temperature, config.micro_batch_tokens)
     ledger.fill(actor.log_probs(ledger), reference.log_probs(ledger))
     if not find_estimator(config.estimator).needs_critic:

@@ -6,6 +6,7 @@ import re
 
 import torch
 
+from mingce.base.numbers import number
 from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.engine.local import task_of
@@ -32,14 +33,14 @@ def fill_scores(opened: Opened, ledger: Ledger, prompt: str, score: float | None
         finally:
             reward.close()
         total = float(columns["scores"].sum())
-        notes.append(sentence("tutor.score_of_task", lang, score=total, task=task.name))
+        notes.append(sentence("tutor.score_of_task", lang, score=number(total), task=task.name))
         ledger.fill(columns)
         return
     given = ASSUMED if score is None else score
     if score is None:
-        notes.append(sentence("tutor.score_assumed", lang, score=given, task=config.task))
+        notes.append(sentence("tutor.score_assumed", lang, score=number(given), task=config.task))
     else:
-        notes.append(sentence("tutor.score_given", lang, score=given))
+        notes.append(sentence("tutor.score_given", lang, score=number(given)))
     scores = torch.zeros(ledger.mask.shape, device=ledger.device)
     scores[0, -1] = given
     ledger.fill({"scores": scores})

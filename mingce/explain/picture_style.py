@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import re
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -50,6 +51,47 @@ def remarks(lang: str) -> Iterator[list[str]]:
     if missing:
         signs = " ".join(sorted(missing)[:8])
         told.append(sentence("tutor.no_font", lang, signs=signs))
+
+
+Width = Callable[[str, float], float]
+
+
+def ruler(figure: Figure) -> Width:
+    """How wide a text is at a font size, both in points, with the picture's fonts."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.font_manager import FontProperties
+
+    renderer = FigureCanvasAgg(figure).get_renderer()  # type: ignore[no-untyped-call]
+
+    @cache
+    def width(text: str, size: float) -> float:
+        wide: float = renderer.get_text_width_height_descent(text, FontProperties(size=size), False)[0]
+        return wide * 72 / figure.dpi
+
+    return width
+
+
+def fitted(text: str, room: float, size: float, width: Width, lines: int = 1) -> list[str]:
+    """The text in lines that fit the room; what even the last of them has no room for is …"""
+    found: list[str] = []
+    rest = text
+    while rest:
+        last = len(found) == lines - 1
+        if width(rest, size) <= room:
+            return [*found, rest]
+        end = 1
+        while end < len(rest) and width(rest[: end + 1] + ("…" if last else ""), size) <= room:
+            end += 1
+        if last:
+            return [*found, rest[:end] + "…"]
+        found.append(rest[:end])
+        rest = rest[end:]
+    return found
+
+
+def plain(text: str) -> str:
+    """A dollar sign as itself, not as the beginning of mathematics."""
+    return text.replace("$", r"\$")
 
 
 def save(figure: Figure, path: Path) -> None:

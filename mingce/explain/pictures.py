@@ -1,7 +1,8 @@
 """The picture of an account: which later surprise pays which earlier token, and the curves of the columns.
 
 A state's numbers (V, R) stand at the left edge of their token, for they are about the moment before it; an action's
-(r, δ, A) stand on the token. Colours can be told apart by colour-blind readers and differ in shape as well.
+(r, δ, A) stand on the token. Colours can be told apart by colour-blind readers and differ in shape as well. No text
+lies on another: axes leave room for the numbers beyond their data, and long tokens are broken into lines.
 """
 
 from __future__ import annotations
@@ -12,8 +13,25 @@ from typing import TYPE_CHECKING, Any
 
 from mingce.algorithms import reference
 from mingce.base.errors import SettingError
+from mingce.base.numbers import figure as figure_of
+from mingce.base.numbers import number as shown_number
 from mingce.base.texts import sentence
-from mingce.explain.picture_style import BLUE, FAINT, GREEN, INK, ORANGE, PURPLE, SKY, remarks, save, style
+from mingce.explain.picture_style import (
+    BLUE,
+    FAINT,
+    GREEN,
+    INK,
+    ORANGE,
+    PURPLE,
+    SKY,
+    Width,
+    fitted,
+    plain,
+    remarks,
+    ruler,
+    save,
+    style,
+)
 from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS
 from mingce.specs.settings import SYMBOLS
@@ -25,8 +43,18 @@ if TYPE_CHECKING:
 MOST_TOKENS = 120
 MOST_ARROWS = 60
 MOST_FIGURES = 12
+MOST_CHARACTERS = 11
+FEW_LABELS = 24
 LEAST_SHARE = 0.02
 """An arrow thinner than this share of the thickest is left out."""
+TITLE, NUMBER = 16, 10
+"""Font sizes."""
+MARGINS = 1.4
+"""Inches left and right of the axes, at most."""
+TALL = 100.0
+"""Points from the lowest to the highest number of a panel, at least; room for texts beyond them is reckoned with it."""
+LINES = 3
+"""A long token is broken into so many lines, at most."""
 
 
 def draw_account(rollout: Rollout, path: Path, lang: str) -> list[str]:
@@ -40,11 +68,14 @@ def draw_account(rollout: Rollout, path: Path, lang: str) -> list[str]:
 
         width = min(max(1.05 * len(shown.slots) + 2.4, 8.6), 26.0)
         figure = Figure(figsize=(width, 2.5 * len(panels) + 1.5), layout="constrained")
+        measure = ruler(figure)
         axes: Sequence[Axes] = list(figure.subplots(len(panels), 1, sharex=True, squeeze=False)[:, 0])
-        figure.suptitle(_title(rollout, lang), fontsize=16, x=0.01, ha="left", color=INK)
+        title = _title(rollout, 72 * (width - 0.4), measure)
+        figure.suptitle(title, fontsize=TITLE, x=0.01, ha="left", color=INK)
         for ax, draw in zip(axes, panels, strict=True):
             draw(ax, shown, lang)
-        _token_axis(axes[-1], shown, lang)
+        more = _token_axis(axes[-1], shown, 72 * (width - MARGINS) / (len(shown.slots) + 1), measure)
+        figure.set_figheight(2.5 * len(panels) + 1.5 + (more + TITLE * 1.3 * title.count("\n")) / 72)
         save(figure, path)
     if shown.left_out:
         counts = {"shown": len(shown.slots), "left_out": shown.left_out}
@@ -95,9 +126,10 @@ def credit_panel(ax: Axes, shown: Shown, lang: str) -> None:
         lift = max(low, high) + span * (0.3 + 0.9 * (later - earlier) / furthest)
         _arrow(ax, (later, high), (earlier, low), lift, amount / thickest)
         highest = max(highest, (low + high) / 4 + lift / 2)
-    _under_bars(ax, deltas.items(), shown)
+    figures = _under_bars(ax, deltas.items(), shown)
     ax.axhline(0, color=INK, linewidth=0.8)
-    ax.set_ylim(bottom - (0.16 * span if bottom < 0 else 0.0), highest + 0.12 * span)
+    below = ROW_HEIGHT if figures else 0.0 if bottom == 0 else 6.0
+    _limit(ax, bottom, max(highest, bottom + span), below, 6.0)
     _name(ax, "δ_t", sentence("tutor.delta_panel", lang))
 
 
@@ -125,66 +157,101 @@ def _paler(colour: str, by: float) -> tuple[float, ...]:
     return tuple(part + (1 - part) * by for part in to_rgb(colour))
 
 
+ROW_HEIGHT = 22.0
+"""Points that a number beside its point takes, with the gap between them."""
+
+
+def _limit(ax: Axes, low: float, high: float, below: float, above: float) -> None:
+    """The axis from the lowest to the highest number, with so many points of room beyond them."""
+    span = high - low or abs(high) or 1.0
+    point = span / TALL
+    ax.set_ylim(low - point * below, high + point * above)
+
+
+def _written(number: float) -> str:
+    """As everywhere, but short enough for a token's width."""
+    text = shown_number(number)
+    return text if len(text) <= MOST_CHARACTERS else figure_of(number).replace("-", "−")
+
+
+def _has_figures(shown: Shown) -> bool:
+    return len(shown.slots) <= MOST_FIGURES
+
+
 def _figures(ax: Axes, points: Iterable[tuple[float, float, bool]], shown: Shown, colour: str = INK) -> None:
     """Numbers above their points or below, where there is room for them, in a white seam so that lines do not cross."""
     from matplotlib.patheffects import withStroke
 
-    if len(shown.slots) > MOST_FIGURES:
+    if not _has_figures(shown):
         return
     for x, number, above in points:
         ax.annotate(
-            f"{number:.3g}".replace("-", "−"), (x, number), xytext=(0, 8 if above else -8), ha="center",
-            textcoords="offset points", va="bottom" if above else "top", fontsize=10, color=colour, zorder=9,
+            _written(number), (x, number), xytext=(0, 8 if above else -8), ha="center",
+            textcoords="offset points", va="bottom" if above else "top", fontsize=NUMBER, color=colour, zorder=9,
             path_effects=[withStroke(linewidth=2.5, foreground="white")],
         )  # fmt: skip
 
 
-def _under_bars(ax: Axes, points: Iterable[tuple[int, float]], shown: Shown) -> None:
-    """Numbers below their bars: below 0 for a positive one."""
-    if len(shown.slots) <= MOST_FIGURES:
+def _under_bars(ax: Axes, points: Iterable[tuple[int, float]], shown: Shown) -> bool:
+    """Numbers below their bars: below 0 for a positive one. Says whether there are any."""
+    if _has_figures(shown):
         for t, number in points:
-            text = f"{number:.3g}".replace("-", "−")
-            ax.annotate(text, (t, min(number, 0.0)), xytext=(0, -4), ha="center", va="top", fontsize=10, zorder=9,
-                        textcoords="offset points")  # fmt: skip
+            ax.annotate(_written(number), (t, min(number, 0.0)), xytext=(0, -4), ha="center", va="top",
+                        fontsize=NUMBER, zorder=9, textcoords="offset points")  # fmt: skip
+    return _has_figures(shown)
+
+
+def _bottom_row(ax: Axes, symbol: str, points: Iterable[tuple[int, float]]) -> None:
+    """Numbers along the lower edge of the panel, behind the symbol of their column."""
+    look: dict[str, Any] = {"va": "bottom", "fontsize": NUMBER, "color": FAINT, "zorder": 9}
+    ax.annotate(symbol, (0, 0), xycoords="axes fraction", xytext=(5, 4), textcoords="offset points", **look)
+    for t, number in points:
+        ax.annotate(_written(number), (t, 0), xycoords=("data", "axes fraction"), xytext=(0, 4), ha="center",
+                    textcoords="offset points", **look)  # fmt: skip
 
 
 def _state_panel(ax: Axes, shown: Shown, lang: str) -> None:
     """V and R at the left edge of their tokens, and what follows the last one."""
+    numbers = {name: dict(shown.column(name)) for name in ("values", "returns")}
     for name, symbol, words, colour, marker in (
         ("values", "V(s_t)", sentence("tutor.value", lang), SKY, "o"),
         ("returns", "R_t", sentence("tutor.return", lang), GREEN, "s"),
     ):
-        points = shown.column(name)
+        points = numbers[name]
         if points:
-            x, y = zip(*points, strict=True)
-            ax.plot([t - 0.5 for t in x], y, marker=marker, color=colour, linewidth=2.4, markersize=7,
-                    label=f"{symbol} {words}", zorder=3)  # fmt: skip
-            other = dict(shown.column("returns" if name == "values" else "values"))
-            _figures(ax, [(t - 0.5, number, number > other.get(t, number - 1)) for t, number in points], shown)
-    values = shown.column("values")
-    if values and not shown.left_out:
-        end = values[-1][0] + 0.5
-        ax.plot([values[-1][0] - 0.5, end], [values[-1][1], shown.rollout.bootstrap], color=SKY, linewidth=1.4,
+            ax.plot([t - 0.5 for t in points], list(points.values()), marker=marker, color=colour, linewidth=2.4,
+                    markersize=7, label=f"{symbol} {words}", zorder=3)  # fmt: skip
+            other, ties = numbers["returns" if name == "values" else "values"], name == "returns"
+            above = {t: x > other[t] or (ties and x == other[t]) if t in other else True for t, x in points.items()}
+            _figures(ax, [(t - 0.5, x, above[t]) for t, x in points.items()], shown)
+    every = [x for points in numbers.values() for x in points.values()]
+    if numbers["values"] and not shown.left_out:
+        last, value = list(numbers["values"].items())[-1]
+        every.append(shown.rollout.bootstrap)
+        ax.plot([last - 0.5, last + 0.5], [value, shown.rollout.bootstrap], color=SKY, linewidth=1.4,
                 linestyle=":", marker="o", markersize=7, markerfacecolor="white", markevery=[1], zorder=2)  # fmt: skip
-    ax.margins(y=0.18)
+    room = ROW_HEIGHT if _has_figures(shown) else 10.0
+    _limit(ax, min(every), max(every), room, room)
     _name(ax, "V, R", sentence("tutor.state_panel", lang), legend=True)
 
 
 def _action_panel(ax: Axes, shown: Shown, lang: str) -> None:
-    """r as bars and A as a line, on the tokens."""
-    rewards = shown.column("rewards")
+    """r as bars, its numbers along the lower edge, and A as a line, on the tokens."""
+    rewards, points = shown.column("rewards"), shown.column("advantages")
     if rewards:
         ax.bar([t for t, _ in rewards], [reward for _, reward in rewards], 0.46, color="#c3c8d0", zorder=2,
                label=f"r_t {sentence('tutor.reward', lang)}")  # fmt: skip
-        _under_bars(ax, rewards, shown)
-    points = shown.column("advantages")
+        if _has_figures(shown):
+            _bottom_row(ax, "r_t", rewards)
     if points:
         x, y = zip(*points, strict=True)
         _figures(ax, [(t, a, a >= 0) for t, a in points], shown, PURPLE)
         ax.plot(x, y, marker="D", color=PURPLE, linewidth=2.4, markersize=7, zorder=3,
                 label=f"A_t {sentence('tutor.advantage', lang)}")  # fmt: skip
     ax.axhline(0, color=INK, linewidth=0.8)
-    ax.margins(y=0.18)
+    every = [0.0, *(number for _, number in (*rewards, *points))]
+    rows = (bool(rewards) + any(a < 0 for _, a in points)) if _has_figures(shown) else 0
+    _limit(ax, min(every), max(every), rows * ROW_HEIGHT or 10.0, ROW_HEIGHT if _has_figures(shown) else 10.0)
     _name(ax, "r, A", sentence("tutor.action_panel", lang), legend=True)
 
 
@@ -217,27 +284,47 @@ def _name(ax: Axes, symbol: str, words: str, legend: bool = False) -> None:
         ax.legend(frameon=False, ncols=2, loc="lower right", bbox_to_anchor=(1.0, 1.0), borderaxespad=0.1)
 
 
-def _token_axis(ax: Axes, shown: Shown, lang: str) -> None:
-    """The tokens below the last panel, with their numbers; a hole is grey."""
-    ax.set_xlim(-0.75, len(shown.slots) - 0.25)
+def _token_axis(ax: Axes, shown: Shown, slot: float, measure: Width) -> float:
+    """The tokens below the last panel, under their numbers t; a hole is grey. `slot` is a token's width in points.
+
+    Gives the points by which the labels are taller than one line of the largest font.
+    """
+    ax.set_xlim(-1.0, len(shown.slots))
     every = max(1, len(shown.slots) // 60)
     drawn = list(shown.slots)[::every]
-    few = len(drawn) <= 24
-    ax.set_xticks(drawn, [shown.texts[t].replace("$", r"\$") for t in drawn], fontsize=18 if few else 10)
+    few = len(drawn) <= FEW_LABELS
+    labels, size = _labels([shown.texts[t] for t in drawn], slot * every - 5, (18, 14, 11) if few else (10, 8), measure)
+    ax.set_xticks(drawn, [plain(text) for text in labels], fontsize=size)
+    small = NUMBER if few else 7
     for t, text in zip(drawn, ax.get_xticklabels(), strict=True):
         text.set_color(INK if t in shown.chosen else FAINT)
-        ax.annotate(str(t), (t, 0), xycoords=("data", "axes fraction"), xytext=(0, -34 if few else -22), ha="center",
-                    va="top", textcoords="offset points", fontsize=10 if few else 7, color=FAINT)  # fmt: skip
+        ax.annotate(str(t), (t, 0), xycoords=("data", "axes fraction"), xytext=(0, -5), ha="center",
+                    va="top", textcoords="offset points", fontsize=small, color=FAINT)  # fmt: skip
     for panel in ax.figure.axes:
-        panel.tick_params(axis="x", length=0, pad=6)
+        panel.tick_params(axis="x", length=0, pad=small * 1.4 + 8)
         for edge in range(len(shown.slots) + 1):
             panel.axvline(edge - 0.5, color="#e3e6ea", linewidth=0.8, zorder=0)
+    return max(0.0, size * 1.3 * (1 + max(label.count("\n") for label in labels)) - 24)
 
 
-def _title(rollout: Rollout, lang: str) -> str:
+def _labels(texts: Sequence[str], room: float, sizes: Sequence[int], measure: Width) -> tuple[list[str], int]:
+    """The tokens' labels in lines that fit: large in one line, smaller in two, or in the smallest font in LINES."""
+    for size in sizes:
+        lines = [fitted(text, room, size, measure, LINES) for text in texts]
+        if max(map(len, lines)) <= (1 if size == sizes[0] else 2):
+            break
+    return ["\n".join(one) for one in lines], size
+
+
+def _title(rollout: Rollout, room: float, measure: Width) -> str:
+    """The pair and the settings, in one line where they fit, else in two."""
     text = visible(f"{rollout.prompt} → {rollout.response}" if rollout.prompt else rollout.response)
     text = text if len(text) <= 60 else text[:40] + " … " + text[-16:]
     settings = rollout.settings.as_dict()
-    known = [f"{symbol} = {settings[name]:g}" for name, symbol in SYMBOLS.items()
-             if settings.get(name) is not None]  # fmt: skip
-    return f"{text}     {'  '.join(known)}".replace("$", r"\$")
+    known = "  ".join(
+        f"{symbol} = {shown_number(settings[name])}" for name, symbol in SYMBOLS.items()
+        if settings.get(name) is not None
+    )  # fmt: skip
+    whole = f"{text}     {known}".rstrip()
+    parts = [whole] if measure(whole, TITLE) <= room else [*fitted(text, room, TITLE, measure), known]
+    return plain("\n".join(part for part in parts if part))

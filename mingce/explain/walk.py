@@ -11,7 +11,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from mingce.explain.account import RESULTS, SMALL, Values, applies, case_of, substituted, token_values
-from mingce.explain.account_texts import LEVELS, SECTIONS, Section, own_section
+from mingce.explain.account_texts import FLAT, LEVELS, SECTIONS, Section, case_text, own_section
 from mingce.explain.code_refs import CodeRef
 from mingce.explain.stages import STAGES, code_of, missing, unknown
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES, label
@@ -121,7 +121,7 @@ def _stage(name: str, rollout: Rollout, accounts: Accounts, level: str, lang: st
         section = _section(section_id, rollout, values)
         if section is not None:
             sections[t] = section
-            lines.append(_line(name, section, rollout, t, values, recorded, lang))
+            lines.append(_line(name, section, rollout, t, values, recorded, level, lang))
     columns = {one: _chosen(rollout, one) for one in (*inputs, name) if one in rollout.columns}
     if name not in columns and lines:  # not kept in the ledger, but it follows from what is
         found = {line.t: line.computed for line in lines}
@@ -179,6 +179,7 @@ def _line(
     t: int,
     values: Values,
     recorded: Mapping[str, float | None],
+    level: str,
     lang: str,
 ) -> Line:
     result = RESULTS[section.id][0] if section.id in RESULTS else {"scores": "score", "values": "value"}[section.id]
@@ -187,17 +188,17 @@ def _line(
         t,
         str(values["token"]) or END,
         substituted(section.numbers, values, formula=True),
-        _short(section, rollout, t, values, lang),
+        _short(section, rollout, t, values, level, lang),
         recorded.get(name),
         computed,
         bool(values.get(f"agrees_{result}", True)),
     )
 
 
-def _short(section: Section, rollout: Rollout, t: int, values: Values, lang: str) -> str:
+def _short(section: Section, rollout: Rollout, t: int, values: Values, level: str, lang: str) -> str:
     """The sentence for the case at hand."""
     rule, cases = SHORT.get(section.id, (section.case_of, section.cases))
-    pair = cases.get(_case(rule, rollout, t, values) or "")
+    pair = case_text(cases, _case(rule, rollout, t, values), level)
     return substituted(pair[0 if lang == "zh" else 1], values) if pair else ""
 
 
@@ -205,8 +206,9 @@ def _words(section: Section, rollout: Rollout, t: int, values: Values, level: st
     """The section at a level; in a whole account with what follows the token, otherwise said of an example."""
     language, which = 0 if lang == "zh" else 1, LEVELS.index(level)
     words = section.words[which][language]
-    case = section.cases.get(_case(section.case_of, rollout, t, values) or "")
-    if case and whole:
+    name = _case(section.case_of, rollout, t, values)
+    case = case_text(section.cases, name, level)
+    if case and (whole or name == FLAT):  # words about a surprise must not stand alone where there is none
         words += (" " if lang == "en" else "") + case[language]
     text = substituted(words, values, plain=level == "child")
     if not whole:
@@ -227,6 +229,8 @@ def _opening(rollout: Rollout, t: int, values: Values, level: str, lang: str) ->
 
 def _case(rule: str | None, rollout: Rollout, t: int, values: Values) -> str | None:
     if rule == "rises":
+        if values["flat"]:
+            return FLAT
         after = values.get("next_value")
         if values["next_token"] is None:
             return "bootstrapped" if rollout.bootstrap else "ended"

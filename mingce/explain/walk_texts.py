@@ -3,7 +3,7 @@ short sentence for each token where a section has none. The words are in mingce/
 
 The rules that choose a sentence are those of the account (the sign of a number) and
 
-    rises: the estimate after the token against that before it     up | down | same | ended | bootstrapped
+    rises: the estimate after the token against that before it     up | down | same | ended | bootstrapped | flat
     target: the return against the estimate it was made from        up | down | same
     fit: the return against the new estimate                        up | down | same | clipped
 """

@@ -10,6 +10,7 @@ from mingce.algorithms import reference
 from mingce.algorithms.kl import kl_rewards
 from mingce.algorithms.losses import compute_policy_loss, compute_value_loss
 from mingce.algorithms.masking import masked_whiten
+from mingce.base.numbers import number
 from mingce.base.texts import sentence
 from mingce.credit import credit_columns
 from mingce.explain.account_table import account_table
@@ -50,6 +51,6 @@ def show(console: Console, lang: str) -> None:
         for key, names in parts.items()
     )
     pair = f"{PROMPT} → {''.join(TOKENS)}"
-    title = sentence("tutor.worked_title", lang, pair=pair, beta=BETA, gamma=GAMMA, lam=LAM)
-    reading = sentence("tutor.worked_read", lang, first=ledger["advantages"][0, 0].item())
+    title = sentence("tutor.worked_title", lang, pair=pair, beta=number(BETA), gamma=number(GAMMA), lam=number(LAM))
+    reading = sentence("tutor.worked_read", lang, first=number(ledger["advantages"][0, 0].item()))
     console.print(Rule(title), credit, update, f"{reading}\n{sentence('tutor.worked_check', lang)}: {error:.1e}")

@@ -21,12 +21,14 @@ def wrapped(text: str, width: int) -> list[str]:
 
 def _lines(text: str, width: int) -> Iterator[str]:
     line: list[str] = []
-    for piece in _pieces(text, width):
+    for piece in _pieces(text.rstrip(), width):
         if cell_len("".join(line)) + cell_len(piece) <= width:
             line.append(piece)
             continue
-        if piece.isspace():
-            continue  # the break stands for it
+        if piece.isspace():  # the break stands for it, also where the next word would still fit
+            yield "".join(line).rstrip()
+            line = []
+            continue
         carried = []
         if len(line) > 1 and (piece[0] in _NEVER_FIRST or line[-1][-1] in _NEVER_LAST):
             carried.append(line.pop())

@@ -11,12 +11,15 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
+from mingce.specs.estimator import ESTIMATORS
 from mingce.specs.estimators import members_of
 from mingce.specs.losses import sequence_ratio
 from mingce.specs.rows import Column, MaskColumn, chosen
 
 SMALL = 0.0005
 """What is nearer to 0, or a ratio to 1, counts as equal."""
+SAME = 0.000001
+"""Estimates nearer to each other than this are one number."""
 STATE_END = 12
 """How many characters of the text before a token are shown."""
 
@@ -66,12 +69,15 @@ def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: An
     total = None if rewards is None else math.fsum(or_zero(rewards[t]) for t in slots)
     old, new = columns.get("old_log_probs"), columns.get("new_log_probs")
     known = old is not None and new is not None and len(slots) > 0
+    flat = says_one_number(columns.get("values"), slots, bootstrap)
     shared = {
         "T": len(mask),
         "count_chosen": len(slots),
         "own": total,
         "total": total,
         "bootstrap": bootstrap,
+        "flat": flat,
+        "flat_credit": flat and reads_values(settings["estimator"]),
         "beta": settings["beta"],
         "gamma": settings["gamma"],
         "lam": settings["lam"],
@@ -91,6 +97,21 @@ def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: An
         "sequence_ratio": sequence_ratio(without_gaps(old), without_gaps(new), mask) if known else None,
     }
     return Row(shared | others, following, left)
+
+
+def says_one_number(values: Sequence[float | None] | None, slots: Sequence[int], bootstrap: float) -> bool:
+    """Whether the critic says the same of every state of the row, as one with a new head does; two states at least."""
+    if values is None or len(slots) < 2 or any(values[t] is None for t in slots):
+        return False
+    first = or_zero(values[slots[0]])
+    others = [or_zero(values[t]) for t in slots] + ([bootstrap] if bootstrap else [])
+    return not any(abs(x - first) > SAME for x in others)
+
+
+def reads_values(estimator: str | None) -> bool:
+    """Whether the estimator holds rewards against a critic's estimates."""
+    spec = ESTIMATORS.get(estimator or "")
+    return spec is not None and "values" in spec.inputs
 
 
 def group_facts(rewards: Column, masks: MaskColumn, own: int) -> Facts:
@@ -206,6 +227,9 @@ def section_case(rule: str | None, facts: Facts, columns: Columns, t: int) -> st
     if rule == "ratio":
         gap = facts["ratio"] - 1
         return "same" if abs(gap) < SMALL else ("up" if gap > 0 else "down")
+    flat = facts["flat_credit"] if rule in ("advantage", "whitened") else rule == "delta" and facts["flat"]
+    if flat:  # nothing to hold the number against: its sign is no judgement of the token
+        return "flat"
     number = facts[rule]
     return "zero" if abs(number) < SMALL else ("positive" if number > 0 else "negative")
 
