@@ -153,8 +153,8 @@ def test_a_rollouts_holes_survive_typed_values() -> None:
         ("没听懂", "child", "zh"),
         ("证明一下", "proof", "zh"),
         ("show the proof", "proof", "en"),
-        ("why?", "proof", "en"),
-        ("继续", "proof", "zh"),
+        ("why?", "why", "en"),
+        ("继续", "why", "zh"),
     ],
 )
 def test_a_level_repeats_the_last_topic_at_it(line: str, level: str, lang: str) -> None:
@@ -165,10 +165,14 @@ def test_a_level_repeats_the_last_topic_at_it(line: str, level: str, lang: str) 
 def test_the_level_of_a_repeat_stays_but_a_new_topic_has_the_usual_one() -> None:
     conversation = Conversation()
     assert told(conversation, "什么是白化", "用小孩能懂的话讲", "λ=0.5 呢").level == "child"
-    assert conversation.ask("GAE 为什么能降低方差").level == "engineer"
+    assert conversation.ask("GAE 为什么能降低方差").level == "why"
+    assert conversation.ask("什么是概率比").level == "engineer"
 
 
-@pytest.mark.parametrize(("line", "t"), [("第3个 token 呢", 3), ("what about token 2", 2), ("最后一个 token 呢", 5)])
+@pytest.mark.parametrize(
+    ("line", "t"),
+    [("第3个 token 呢", 2), ("第三个 token 呢", 2), ("t=3 呢", 3), ("what about token 2", 2), ("最后一个 token 呢", 5)],
+)
 def test_a_token_repeats_the_last_topic_for_it(line: str, t: int) -> None:
     conversation = Conversation()
     answer = told(conversation, "A_t 为什么不直接等于 δ_t？", line)

@@ -34,9 +34,12 @@ PLACEHOLDER = re.compile(r"\{([a-z_]+?)(?:_zh|_en)?(?::[^}]*)?\}")  # the audit'
 CHINESE = re.compile("[\u4e00-\u9fff]")
 LISTS = (
     "shows", "asked", "phrases", "grid", "labels", "settings", "checks", "classes", "metrics", "measured", "reductions",
+    "tools", "arguments", "resources", "prompt_titles", "prompt_arguments", "line_what", "line_why", "line_bugs",
+    "line_notes", "formulas", "symbols",
 )  # fmt: skip
 PLAIN = [
-    "account", "audit", "columns", "metrics", "misconceptions", "requests", "settings", "thesaurus", "tutor", "walk",
+    "account", "assistant", "audit", "columns", "metrics", "misconceptions", "polarity", "propositions", "quantities",
+    "requests", "settings", "snippets", "thesaurus", "tutor", "walk",
 ]  # fmt: skip
 TOPIC_KEYS = ["", "shows", "asked", *PARTS, *LEVELS, "phrases", "grid"]
 

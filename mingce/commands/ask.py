@@ -6,16 +6,15 @@ dialogue is written after every round, word for word as it was shown.
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.console import Console
 from rich.text import Text
 
-from mingce.base.errors import MingceError, RunError, SettingError, UnknownNameError
+from mingce.base.errors import MingceError, ModelError, RunError, SettingError, UnknownNameError
 from mingce.base.paths import expanded
 from mingce.base.terminal import make_console
 from mingce.base.texts import sentence
@@ -29,9 +28,12 @@ from mingce.explain.dialogue import Dialogue, Round
 from mingce.record.rollout import Rollout
 from mingce.watch.text import MUTED
 
+if TYPE_CHECKING:
+    from mingce.assistant.phrasing import Phrasing
+
 DIRECTORY = Path("codex_dialogue")
 PICTURES = (".png", ".svg", ".pdf")
-_ONLY_ASKS_HOW = re.compile(r"怎么|怎样|如何|哪|\bhow\b|\bwhere\b", re.IGNORECASE)
+PICTURE = "mingce_account"
 
 
 def ask(
@@ -49,12 +51,16 @@ def ask(
     lang: str | None = None,
     log: bool = False,
     resume: Path | None = None,
+    model: str | None = None,
+    model_name: str | None = None,
+    model_timeout: float | None = None,
     directory: Path = DIRECTORY,
     lines: Iterable[str] | None = None,
 ) -> None:
     """Answers the question among `words`, or line after line; the other word, if there is one, is a run or a dump.
 
-    `numbers` (rewards, values …) are typed in; `settings` are gamma, lam, beta. `lines` stand for standard input.
+    `numbers` (rewards, values …) are typed in; `settings` are gamma, lam, beta. `model` is the address of a chat model
+    that puts the answers into words. `lines` stand for standard input.
     """
     if level not in LEVELS:
         raise UnknownNameError("level", level, LEVELS)
@@ -63,7 +69,9 @@ def ask(
     if token is not None and not 0 <= token < len(about.tokens):
         count = len(about.tokens)
         raise SettingError(f"--token {token} is not there: the response has {count} tokens, 0 to {count - 1}.")
-    talk = Talk(console, Conversation(about, lang=lang, level=level, token=token), directory)
+    phrasing = _phrasing(model, model_name, model_timeout, place)
+    conversation = Conversation(about, lang=lang, level=level, token=token, scorer=_scorer(place))
+    talk = Talk(console, conversation, directory, phrasing)
     if resume is not None:
         talk.resume(resume)
     if log:
@@ -129,11 +137,48 @@ def _example(
     return example.changed(about, **chosen) if chosen else about
 
 
+def _scorer(place: Path | None) -> Callable[[str, str], Rollout] | None:
+    """Scores a prompt and a response with a run's models; a dump has none."""
+    if place is None or not (place / "config.yaml").is_file():
+        return None
+
+    def scored_pair(prompt: str, response: str) -> Rollout:
+        from mingce.explain.scored import scored  # torch
+
+        return scored(prompt, response, where=str(place))[0]
+
+    return scored_pair
+
+
+def _free_name() -> Path:
+    """A picture's name that is not taken."""
+    for number in range(1, 10_000):
+        path = Path(f"{PICTURE}{f'_{number}' if number > 1 else ''}.png")
+        if not path.exists():
+            return path
+    raise SettingError(f"there are too many pictures {PICTURE}_*.png here; remove some.")
+
+
+def _phrasing(url: str | None, name: str | None, timeout: float | None, place: Path | None) -> Phrasing | None:
+    """The model that words the answers; its tools may read the run or dump that was named, and nothing else."""
+    if url is None:
+        if name is not None or timeout is not None:
+            raise SettingError(sentence("assistant.model_option"))
+        return None
+    from mingce.assistant.endpoint import TIMEOUT, Endpoint
+    from mingce.assistant.phrasing import Phrasing
+    from mingce.assistant.places import Places
+    from mingce.assistant.subject import Desk
+
+    return Phrasing(Endpoint(url, name, timeout or TIMEOUT), Desk(Places([] if place is None else [place])))
+
+
 class Talk:
     """One dialogue on a console: what was said, and the file it is kept in, if it is."""
 
-    def __init__(self, console: Console, conversation: Conversation, directory: Path):
+    def __init__(self, console: Console, conversation: Conversation, directory: Path, phrasing: Phrasing | None = None):
         self.console, self.conversation, self.directory = console, conversation, directory
+        self.phrasing = phrasing
         self.dialogue = Dialogue(datetime.now().replace(microsecond=0))
         self.file: Path | None = None
         self.resumed: Path | None = None
@@ -186,14 +231,30 @@ class Talk:
 
     def _answer(self, line: str) -> None:
         answer = self.conversation.ask(line)
-        self._show(answer)
-        to_be_saved = answer.topic == "save_dialogue" and not _ONLY_ASKS_HOW.search(line)
-        if to_be_saved:
+        said = None if answer.action or line.startswith("/") else self._phrased(line, answer)
+        if said is None:
+            self._show(answer)
+            said = markdown(answer)
+        if answer.action == "save":
             self.keep()
-        self.dialogue = Dialogue(self.dialogue.time, (*self.dialogue.rounds, Round(line, markdown(answer))))
+        self.dialogue = Dialogue(self.dialogue.time, (*self.dialogue.rounds, Round(line, said)))
         self._write()
-        if to_be_saved:
+        if answer.action == "save":
             self._say("tutor.written", path=self.file)
+        if answer.action == "draw":
+            self._plot(str(_free_name()))
+
+    def _phrased(self, line: str, answer: Answer) -> str | None:
+        """The answer in the model's words, shown, with the record for the log; None if there is no such answer."""
+        if self.phrasing is None:
+            return None
+        try:
+            reply = self.phrasing.phrase(line, answer, self.conversation)
+        except ModelError as error:
+            self._say("assistant.own_answer", why=error)
+            return None
+        self.console.print(Text(reply.text), soft_wrap=not self.console.is_terminal)
+        return f"{reply.text}\n\n{reply.record()}"
 
     def _show(self, answer: Answer) -> None:
         if not self.console.is_terminal:

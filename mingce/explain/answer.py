@@ -38,12 +38,32 @@ class Table:
 
 
 @dataclass(frozen=True)
+class Judgement:
+    """A claim of the question: its words, whether they hold (right, wrong, half), and the reason.
+
+    `reading` is how the claim was understood, where it was said in other words than ours; `near` if that is only the
+    statement nearest to it, and the verdict is that one's.
+    """
+
+    quote: str
+    verdict: str
+    reason: str
+    reading: str = ""
+    near: bool = False
+
+
+@dataclass(frozen=True)
 class Answer:
-    """What is said. `topic` is None where it is only a sentence; `choices` are (id, title) offered by number."""
+    """What is said. `topic` is None where it is only a sentence; `choices` are (id, title) offered by number.
+
+    `judgements` come first. `declined` if the question is none of the tutor's; `action` is what the person asked to be
+    done besides: "save" the dialogue, "draw" a picture.
+    """
 
     lang: str
     text: str
     title: str = ""
+    judgements: tuple[Judgement, ...] = ()
     about: str = ""
     formula: str = ""
     lines: tuple[str, ...] = ()
@@ -52,6 +72,8 @@ class Answer:
     choices: tuple[tuple[str, str], ...] = ()
     topic: str | None = None
     level: str | None = None
+    declined: bool = False
+    action: str = ""
 
 
 def topic_answer(
@@ -105,6 +127,13 @@ def missing(topic: Topic, rollout: Rollout, t: int | None, level: str, lang: str
     values = values_of(topic, rollout, slots[0] if t is None else t)
     words = topic.said(level)[0 if lang == "zh" else 1]
     return sorted({name for name in _PLACEHOLDER.findall(words + topic.each) if values.get(name) is None})
+
+
+def part_text(topic: Topic, rollout: Rollout, t: int, key: str, lang: str) -> str:
+    """One text of a topic with the rollout's numbers, or the worked example's where the rollout lacks some."""
+    if missing(topic, rollout, t, key, lang):
+        rollout, t = example.worked(), 0
+    return text_of(topic, rollout, t, key, lang)
 
 
 def legible(rollout: Rollout) -> Rollout:

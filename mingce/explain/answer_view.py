@@ -12,7 +12,8 @@ from rich.table import Table as RichTable
 from rich.text import Text
 
 from mingce.base.texts import sentence
-from mingce.explain.answer import Answer, Table
+from mingce.explain.answer import Answer, Judgement, Table
+from mingce.explain.peer_code import peers_of
 from mingce.explain.wrapping import padded, wrapped
 from mingce.watch.text import MUTED
 
@@ -29,9 +30,11 @@ def markdown(answer: Answer) -> str:
 def _markdown(answer: Answer) -> Iterator[str]:
     if answer.title:
         yield f"## {answer.title}"
+    yield from _verdicts(answer)
     if answer.about:
         yield f"> {answer.about}"
-    yield answer.text
+    if answer.text:
+        yield answer.text
     if answer.formula or answer.lines:
         yield "\n".join(["```", *filter(None, [answer.formula]), *answer.lines, "```"])
     for table in answer.tables:
@@ -47,11 +50,15 @@ def rendered(answer: Answer, width: int) -> Iterator[RenderableType]:
     width = min(width, WIDEST)
     if answer.title:
         yield from _prose(answer.title, width, "bold")
+    for verdict in _verdicts(answer):
+        yield from _prose(verdict, width)
+        yield Text()
     if answer.about:
         yield from _prose(answer.about, width, MUTED)
-    if answer.title or answer.about:
+    if (answer.title and not answer.judgements) or answer.about:
         yield Text()
-    yield from _prose(answer.text, width)
+    if answer.text:
+        yield from _prose(answer.text, width)
     if answer.formula or answer.lines:
         yield Text()
         formulas = answer.formula.split("\n") if answer.formula else []
@@ -67,6 +74,27 @@ def rendered(answer: Answer, width: int) -> Iterator[RenderableType]:
         yield from _prose("\n".join([_offer(answer), *_numbered(answer)]), width, MUTED)
 
 
+def _verdicts(answer: Answer) -> Iterator[str]:
+    """The claims of the question, each judged in its own paragraph."""
+    for one in answer.judgements:
+        verdict, label, reason = judged_words(one, answer.lang)
+        if verdict == "near":
+            yield sentence("tutor.judged_near", answer.lang, quote=one.quote, reason=reason).rstrip()
+            continue
+        reading = sentence("tutor.read_as", answer.lang, reading=one.reading) if one.reading else ""
+        values = {"verdict": label, "quote": one.quote, "reading": reading, "reason": reason}
+        yield sentence("tutor.judged", answer.lang, **values).rstrip()
+
+
+def judged_words(one: Judgement, lang: str) -> tuple[str, str, str]:
+    """The verdict (right, wrong, half, or near), that in a word, and the reason."""
+    label = sentence(f"tutor.claim_{one.verdict}", lang)
+    if not one.near:
+        return one.verdict, label, one.reason
+    near = {"reading": one.reading, "verdict": label.lower(), "reason": one.reason}
+    return "near", sentence("tutor.claim_near", lang), sentence("tutor.near_reason", lang, **near)
+
+
 def _offer(answer: Answer) -> str:
     return sentence("tutor.open" if answer.topic is None else "tutor.related", answer.lang)
 
@@ -76,8 +104,14 @@ def _numbered(answer: Answer) -> list[str]:
 
 
 def _code(answer: Answer) -> str:
+    """Where our code is, and in a second line where verl computes the same."""
     places = " · ".join(f"`{ref.file}:{ref.line}` {ref.short}" for ref in answer.code)
-    return sentence("tutor.code", answer.lang, places=places)
+    said = sentence("tutor.code", answer.lang, places=places)
+    peers = [peer for ref in answer.code for peer in peers_of(ref.name)[:1] if peer.package == "verl"]
+    if not peers:
+        return said
+    names = " · ".join(dict.fromkeys(f"`{peer.short}`" for peer in peers))
+    return said + "\n" + sentence("tutor.peers", answer.lang, trainer=peers[0].title, names=names)
 
 
 # ── tables ───────────────────────────────────────────────────────────────────────────────────────────────────────────

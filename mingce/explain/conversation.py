@@ -1,49 +1,79 @@
 """The dialogue's state: a question goes in, an answer comes out, the example and the subject stay. Nothing is printed.
 
-A line may name a subject, ask for the last one again with other settings, other numbers, another token, at another
-level, or be a number that opens an offered topic. Commands: /help /topics /example /level /lang.
+A question is taken apart (question/) and offered to the steps (steps/) in turn; the first that has an answer gives it.
+Commands: /help /topics /example /level /lang.
 """
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cached_property
 
 from mingce.algorithms import reference
 from mingce.base.errors import MingceError
 from mingce.base.lang import display_lang
-from mingce.base.texts import sentence, texts
-from mingce.columns import COLUMNS
+from mingce.base.texts import sentence
 from mingce.explain import example
-from mingce.explain.account_texts import LEVELS
-from mingce.explain.answer import Answer, column_tables, example_line, legible, topic_answer
-from mingce.explain.changes import Impossible, apply_request
-from mingce.explain.request import Request, read_request
-from mingce.explain.retrieval import ACCEPTED, Index
+from mingce.explain.answer import Answer, legible
+from mingce.explain.compose import derived, told
+from mingce.explain.menu import obey
+from mingce.explain.question.changes import Impossible, apply_request
+from mingce.explain.question.classifier import OTHER, Guess
+from mingce.explain.question.places import Place, read_places
+from mingce.explain.question.quantities import read_quantities
+from mingce.explain.question.request import Request, read_request, settings_named
+from mingce.explain.question.scalars import read_scalars
+from mingce.explain.question.subject import NEAR, guess_topics
 from mingce.explain.topics import TOPICS
 from mingce.record.rollout import Rollout
 
-COMMANDS = ("/help", "/topics", "/example", "/level", "/lang")
-OFFERED, NEAR = 3, 0.15
+OFFERED, REMEMBERED = 3, 8
 STARTERS = ("five_quantities", "state_action_index", "mc_vs_gae")
 """Offered where not even a near topic is found."""
 _CHINESE = re.compile(r"[一-鿿]")
-_LATIN = re.compile(r"[A-Za-z]{2}")
-_SHOWN = (
-    "scores", "kl", "rewards", "values", "deltas", "advantages", "returns", "whitened_advantages",
-    "old_log_probs", "ref_log_probs", "ratio",
-)  # fmt: skip
+_LATIN = re.compile(r"[A-Za-z]{2,}")
+_CODE_LINE = re.compile(r"[A-Za-z_\]]\s*[-+*/]?=\s*\S|[\w\]]\(|^\s*(?:for|if|return|def|with|import)\b.*")
 
 
-@cache
-def index() -> Index:
-    """The index of all topics, made once."""
-    return Index(TOPICS.values())
+@dataclass
+class Turn:
+    """One question and what is read out of it: tokens, quantities, numbers, likely topics; and the example before."""
+
+    request: Request
+    places: list[Place]
+    earlier: Rollout
+    context: str = ""
+    """The title of the last subject, which a short question may lean on."""
+
+    @cached_property
+    def quantities(self) -> list[str]:
+        return read_quantities(self.request.subject)
+
+    @cached_property
+    def scalars(self) -> dict[str, float]:
+        return read_scalars(self.request.subject)
+
+    @cached_property
+    def guesses(self) -> list[Guess]:
+        return guess_topics(self.request.subject, self.context)
+
+    @property
+    def topic(self) -> str:
+        """The likeliest topic, or OTHER."""
+        return self.guesses[0].name if self.guesses else OTHER
+
+    @property
+    def wants(self) -> frozenset[str]:
+        return self.request.wants
 
 
 class Conversation:
-    """What is being talked about: the example, a token of it, the last topic, how and in which language it was told."""
+    """What is being talked about: the example, a token of it, the last subject, how and in which language it was told.
+
+    `scorer` gives the rollout of a prompt and a response, if there is a model to score them.
+    """
 
     def __init__(
         self,
@@ -52,172 +82,156 @@ class Conversation:
         lang: str | None = None,
         level: str = "engineer",
         token: int | None = None,
+        scorer: Callable[[str, str], Rollout] | None = None,
     ):
         self.rollout = example.worked() if rollout is None else rollout
         self.fixed_lang, self.lang = lang, lang or display_lang()
-        self.level, self.token = level, token
+        self.level, self.token, self.scorer = level, token, scorer
         self.topic: str | None = None
-        self.told = level  # the level of the last answer
+        self.quantity: str | None = None  # if the last answer was a number's
+        self.result: float | None = None  # that number
+        self.scalars: dict[str, float] = {}  # single numbers of the last sum worked by hand
+        self.setting: str | None = None  # the setting spoken of last
+        self.key = level  # the level or part of the last answer
+        self.said: set[tuple[object, ...]] = set()
+        self.before: list[Rollout] = []  # examples talked of earlier
+        self.examples = 0
         self.choices: tuple[tuple[str, str], ...] = ()
 
+    # ── a question ───────────────────────────────────────────────────────────────────────────────────────────────
+
     def ask(self, question: str) -> Answer:
-        """The answer to one line; a mistake in it is reported in one sentence and changes nothing."""
+        """The answer to one question; a mistake in it is reported in one sentence and changes nothing."""
         self._hear_language(question)
         try:
             answer = self._answer(question.strip())
-        except MingceError as error:
-            answer = Answer(self.lang, str(error))
+        except (Impossible, MingceError) as problem:
+            answer = Answer(self.lang, str(problem))
         if answer.choices:
             self.choices = answer.choices
         return answer
 
+    def _answer(self, question: str) -> Answer:
+        from mingce.explain.steps import STEPS  # they speak of conversations
+
+        if question.startswith("/"):
+            return obey(self, *question.split(maxsplit=1))
+        if question.isdecimal() and len(question) <= 2:
+            return self._chosen(int(question))
+        request = read_request(question, self.setting)
+        self.setting = next(iter([*request.settings, *settings_named(request.text)]), self.setting)
+        for name, lang in (("english", "en"), ("chinese", "zh")):
+            if name in request.wants:
+                self.lang = lang
+        earlier = self.rollout
+        if request.changes:
+            self._change(request)
+        context = "" if self.topic is None else self.title(self.topic)
+        turn = Turn(request, self.read_places(request.subject), earlier, context)
+        for step in STEPS:
+            answer = step(self, turn)
+            if answer is not None:
+                return answer
+        offered = [topic for topic, _ in self.near(turn)] or STARTERS
+        return self.say("tutor.declined", offered, declined=True)
+
     def _hear_language(self, question: str) -> None:
         if self.fixed_lang is not None or question.startswith("/"):
             return
-        if _CHINESE.search(question):
+        lines = question.splitlines()
+        prose = "\n".join(line for line in lines if _CHINESE.search(line) or not _CODE_LINE.search(line))
+        chinese, words = len(_CHINESE.findall(prose)), len(_LATIN.findall(prose))
+        if chinese and 2 * chinese >= words:  # an English question may quote a Chinese token
             self.lang = "zh"
-        elif _LATIN.search(question) and not self._only_numbers(question):
+        elif words and not self._only_numbers(question):
             self.lang = "en"
 
     @staticmethod
     def _only_numbers(question: str) -> bool:
         """Numbers and settings alone have no language."""
         request = read_request(question)
-        return request.changes and not _LATIN.search(request.subject)
+        return request.changes and not request.rest
 
-    def _answer(self, question: str) -> Answer:
-        if question.startswith("/"):
-            return self._obey(*question.split(maxsplit=1))
-        if question.isdecimal() and len(question) <= 2:
-            return self._chosen(int(question))
-        request = read_request(question)
-        if request.changes:
-            try:
-                self.rollout = apply_request(request, self.rollout, self.lang)
-            except Impossible as problem:
-                return Answer(self.lang, str(problem))
-            if self.token not in self._slots():
-                self.token = None
-        if request.vague:
-            return self._follow_up(request)
-        return self._subject(request)
-
-    # ── a subject ────────────────────────────────────────────────────────────────────────────────────────────────
-
-    def _subject(self, request: Request) -> Answer:
-        found = index().search(request.subject)
-        if found[0].score < ACCEPTED:
-            if self.topic is not None and (
-                request.changes or request.level or request.lost or request.token is not None
-            ):
-                return self._follow_up(request)
-            near = [match.topic for match in found[:OFFERED]] if found[0].score >= NEAR else STARTERS
-            return self._say("tutor.declined", near)
-        if isinstance(request.token, int) and request.token in self._slots():
-            self.token = request.token
-        return self._tell(found[0].topic, request.level or self.level)
+    def _change(self, request: Request) -> None:
+        changed = apply_request(request, self.rollout, self.lang)
+        self.remember()
+        self.rollout = changed
+        if self.token not in self.slots():
+            self.token = None
 
     def _chosen(self, number: int) -> Answer:
         if not 1 <= number <= len(self.choices):
-            return self._say("tutor.no_choice", number=number)
-        return self._tell(self.choices[number - 1][0], self.level)
+            return self.say("tutor.no_choice", number=number)
+        return self.tell(self.choices[number - 1][0], self.level)
 
-    def _tell(self, topic_id: str, level: str) -> Answer:
-        topic = TOPICS[topic_id]
-        self.topic, self.told = topic_id, level
-        related = [TOPICS[other] for other in topic.related]
-        return topic_answer(topic, self.rollout, self.token, level, self.lang, related)
+    # ── what the steps use ───────────────────────────────────────────────────────────────────────────────────────
 
-    # ── the last subject again ───────────────────────────────────────────────────────────────────────────────────
+    def tell(self, topic_id: str, key: str) -> Answer:
+        """A topic at a level, or one of its parts."""
+        self.topic, self.quantity, self.key = topic_id, None, key
+        self.mark(topic_id, key)
+        return told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, self.mark)
 
-    def _follow_up(self, request: Request) -> Answer:
-        if request.token is not None:
-            problem = self._move(request.token)
-            if problem is not None:
-                return problem
-        if self.topic is None:
-            if request.changes or request.example or request.token is not None:
-                return self.example()
-            return self._say("tutor.what_to_ask")
-        level = self.told
-        if request.level:
-            level = request.level
-        elif request.lost:
-            level = "child"
-        elif request.deeper:
-            level = LEVELS[min(LEVELS.index(self.told) + 1, len(LEVELS) - 1)]
-        elif request.example and self.told == "child":
-            level = "engineer"
-        moves = request.changes or request.token is not None
-        if not (moves or request.level or request.lost or request.deeper or request.example):
-            return self._say("tutor.ask_on", TOPICS[self.topic].related, title=self._title(self.topic))
-        answer = self._tell(self.topic, level)
-        if request.example and not answer.tables:
-            numbers = self.example()
-            return Answer(**{**answer.__dict__, "tables": numbers.tables})
+    def was_told(self, topic: str, key: str) -> bool:
+        """Whether this part was told of this example and token, in this language."""
+        return (topic, key, self.lang, id(self.rollout), self.token) in self.said
+
+    def mark(self, topic: str, key: str) -> bool:
+        """Notes that a part is told; whether it was before."""
+        known = self.was_told(topic, key)
+        self.said.add((topic, key, self.lang, id(self.rollout), self.token))
+        return known
+
+    def derive(self, quantities: Sequence[str], place: Place | None = None) -> Answer | None:
+        """The derivation of numbers at a token, or at all tokens; None if the example cannot give them."""
+        t = None if place is None else place.index
+        answer, result = derived(
+            legible(self.rollout), quantities[:3], t, self.lang, None if place is None else place.counted
+        )
+        if answer is None:
+            return None
+        if t is not None:
+            self.token = t
+        self.result = result
+        return self.as_number(quantities[0], answer)
+
+    def as_number(self, quantity: str, answer: Answer) -> Answer:
+        """The answer, after which the quantity is what is talked about."""
+        self.quantity = quantity
         return answer
 
-    def _move(self, token: int | str) -> Answer | None:
-        slots, count = self._slots(), len(self.rollout.tokens)
-        where = {"first": slots[0], "last": slots[-1]}[token] if isinstance(token, str) else token
-        if where >= count:
-            return self._say("tutor.no_token", count=count, last=count - 1, token=where)
-        if where not in slots:
-            return self._say("tutor.not_chosen", token=where)
-        self.token = where
-        return None
+    def another_example(self) -> None:
+        """From now on another example, with other numbers."""
+        self.remember()
+        self.examples += 1
+        self.rollout, self.token = example.another(self.examples), None
 
-    def _slots(self) -> list[int]:
+    def remember(self) -> None:
+        """Keeps the example at hand among those talked of earlier."""
+        self.before = [self.rollout, *self.before][:REMEMBERED]
+
+    def at(self, places: Sequence[Place] = ()) -> int:
+        """The slot that is spoken of."""
+        if places and places[0].index in self.slots():
+            return places[0].index
+        return self.slots()[0] if self.token is None else self.token
+
+    def slots(self) -> list[int]:
         return reference.chosen(self.rollout.columns["response_mask"])
 
-    # ── commands ─────────────────────────────────────────────────────────────────────────────────────────────────
+    def read_places(self, text: str) -> list[Place]:
+        """The tokens of the example that a text names."""
+        return read_places(text, [token.text for token in self.rollout.tokens], self.slots())
 
-    def _obey(self, command: str, rest: str = "") -> Answer:
-        commands: dict[str, Callable[[], Answer]] = {
-            "/help": lambda: Answer(self.lang, texts("tutor", self.lang)["help"]),
-            "/topics": self.topics,
-            "/example": self.example,
-            "/level": lambda: self._set_level(rest),
-            "/lang": lambda: self._set_lang(rest),
-        }
-        if command not in commands:
-            return self._say("tutor.no_command", command=command)
-        return commands[command]()
+    def near(self, turn: Turn) -> tuple[tuple[str, str], ...]:
+        """Topics that a question may be about, to be offered."""
+        names = [guess.name for guess in turn.guesses[:OFFERED] if guess.probability >= NEAR and guess.name != OTHER]
+        return tuple((name, self.title(name)) for name in names)
 
-    def _set_level(self, rest: str) -> Answer:
-        if rest not in LEVELS:
-            return self._say("tutor.levels", levels=("、" if self.lang == "zh" else ", ").join(LEVELS))
-        self.level = self.told = rest
-        return self._say("tutor.level_set", level=sentence(f"tutor.level_{rest}", self.lang))
-
-    def _set_lang(self, rest: str) -> Answer:
-        if rest not in ("zh", "en", "auto"):
-            return self._say("tutor.langs")
-        self.fixed_lang = None if rest == "auto" else rest
-        self.lang = self.fixed_lang or self.lang
-        return self._say("tutor.lang_set")
-
-    def topics(self) -> Answer:
-        """All topics, numbered."""
-        return self._say("tutor.topics", tuple(TOPICS), count=len(TOPICS))
-
-    def example(self) -> Answer:
-        """The numbers of the example at hand."""
-        rollout = legible(self.rollout)
-        slots = self._slots()
-        columns = [name for name in _SHOWN if name in rollout.columns]
-        meanings = "\n".join(
-            f"- `{COLUMNS[name].symbol}` {COLUMNS[name].zh if self.lang == 'zh' else COLUMNS[name].en}"
-            for name in columns
-        )
-        tables = tuple(column_tables(rollout, columns))
-        line = example_line(rollout, slots[0] if self.token is None else self.token, self.lang)
-        return Answer(self.lang, meanings, title=sentence("tutor.example_title", self.lang), about=line, tables=tables)
-
-    def _title(self, topic_id: str) -> str:
+    def title(self, topic_id: str) -> str:
         return TOPICS[topic_id].title[0 if self.lang == "zh" else 1]
 
-    def _say(self, key: str, offered: Sequence[str] = (), **values: object) -> Answer:
+    def say(self, key: str, offered: Sequence[str] = (), *, declined: bool = False, **values: object) -> Answer:
         """A sentence, with topics to open."""
-        choices = tuple((topic_id, self._title(topic_id)) for topic_id in offered)
-        return Answer(self.lang, sentence(key, self.lang, **values), choices=choices)
+        choices = tuple((topic_id, self.title(topic_id)) for topic_id in offered)
+        return Answer(self.lang, sentence(key, self.lang, **values), choices=choices, declined=declined)

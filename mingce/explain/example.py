@@ -47,6 +47,33 @@ def worked() -> Rollout:
     return typed(given, tokens=TOKENS, prompt=PROMPT, gamma=GAMMA, lam=LAM, beta=BETA)
 
 
+_OTHERS: tuple[tuple[str, tuple[str, ...], dict[str, Row]], ...] = (
+    ("请问3+4=8？", ("不", "对", "，", "应该", "是", "7", "！"), {
+        "scores": (0, 0, 0, 0, 0, 0, 1), "values": (0.4, 0.55, 0.5, 0.6, 0.62, 0.8, 0.9),
+        "old_log_probs": (-0.7, -0.2, -0.1, -0.4, -0.05, -0.3, -0.02),
+        "ref_log_probs": (-0.9, -0.25, -0.08, -0.5, -0.06, -0.7, -0.02),
+    }),
+    ("Is 9+5=13?", ("Yes", ",", " it", " is", " 13", "!"), {
+        "scores": (0, 0, 0, 0, 0, 0), "values": (0.5, 0.3, 0.32, 0.3, 0.25, 0.05),
+        "old_log_probs": (-0.5, -0.05, -0.1, -0.02, -1.2, -0.01),
+        "ref_log_probs": (-0.8, -0.05, -0.12, -0.02, -1.9, -0.02),
+    }),
+    ("1, 2, 3, …", ("4", ",", " 5", ",", " 7"), {
+        "scores": (0.25, 0, 0.25, 0, -0.5), "values": (0.6, 0.4, 0.45, 0.2, 0.1),
+        "old_log_probs": (-0.1, -0.01, -0.2, -0.01, -1.5), "ref_log_probs": (-0.15, -0.01, -0.22, -0.02, -0.6),
+    }),
+)  # fmt: skip
+"""A wrong sum put right, a wrong answer, and scores on the way."""
+
+
+def another(number: int) -> Rollout:
+    """The number-th example besides the worked one, from 1; behind the last they begin again under another λ."""
+    lap, place = divmod(number - 1, len(_OTHERS))
+    prompt, tokens, columns = _OTHERS[place]
+    lam = LAM if lap == 0 else round(0.9 / lap, 3)
+    return typed(columns, tokens=tokens, prompt=prompt, gamma=GAMMA, lam=lam, beta=BETA)
+
+
 def typed(
     columns: Mapping[str, Row],
     *,

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
 from mingce.base.texts import sentence
 from mingce.explain import example
-from mingce.explain.request import Request
+from mingce.explain.question.request import Request
 from mingce.record.rollout import Rollout
 
 _RANGES = {  # symbol, least, largest, what to say
@@ -45,6 +46,7 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     if request.columns or request.tokens:
         _check_lengths(request, len(rollout.tokens), lang)
         rollout = _with_numbers(request, rollout)
+    rollout = _under_scenario(request, rollout)
     if request.pair:
         rollout = replace(rollout, prompt=request.pair[0], response=request.pair[1])
     settings = {name: value for name, value in request.settings.items() if name not in ("clip", "after")}
@@ -53,6 +55,21 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     if "after" in request.settings:
         rollout = replace(rollout, bootstrap=request.settings["after"])
     return example.changed(rollout, None, **settings)
+
+
+def _under_scenario(request: Request, rollout: Rollout) -> Rollout:
+    """With a critic that says one number everywhere, or another score at the end."""
+    columns: dict[str, list[float]] = {}
+    if "values" in request.scenario and "values" in rollout.columns:
+        columns["values"] = [request.scenario["values"]] * len(rollout.tokens)
+    if "scores" in request.scenario and "scores" in rollout.columns:
+        columns["scores"] = [0.0 if x is None else float(x) for x in rollout.columns["scores"]]
+        columns["scores"][reference.chosen(rollout.columns["response_mask"])[-1]] = request.scenario["scores"]
+    if not columns:
+        return rollout
+    stale = {"new_values"} if "values" in columns else set()
+    kept = {name: column for name, column in rollout.columns.items() if name not in stale}
+    return example.changed(replace(rollout, columns=kept), columns)
 
 
 def _check_lengths(request: Request, count: int, lang: str) -> None:

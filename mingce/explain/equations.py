@@ -1,0 +1,2 @@
+def judge_equations(text, rollout, lang):
+    return []

@@ -1,0 +1,196 @@
+"""Numbers of one token worked out by hand: what follows from the few that a question gives.
+
+`ratio 0.7, A = −2, ε = 0.2` gives the two terms of PPO's objective, which one counts and whether a gradient is left;
+log-probs give the ratio and the KL estimates; r, V and the next V give δ; V, its new value and R the value loss.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from mingce.algorithms import reference
+from mingce.base.numbers import number as shown
+from mingce.base.texts import sentence
+from mingce.explain.answer import Answer
+from mingce.explain.code_refs import resolve
+from mingce.specs.kl import FULL, KL_KINDS
+from mingce.specs.losses import policy_ratio
+
+CLIP, VALUE_CLIP, GAMMA, BETA = 0.2, 0.5, 1.0, 0.1
+LARGEST = 700.0
+"""A difference of log-probs beyond which exp leaves float64."""
+
+
+@dataclass
+class Sheet:
+    """The numbers known so far, and how each was worked out."""
+
+    known: dict[str, float]
+    settings: Mapping[str, float]
+    lang: str
+    lines: list[str] = field(default_factory=list)
+    notes: list[str] = field(default_factory=list)
+    code: list[str] = field(default_factory=list)
+
+    def has(self, *names: str) -> bool:
+        return all(name in self.known for name in names)
+
+    def setting(self, name: str, default: float) -> float:
+        return self.settings.get(name, default)
+
+    def add(self, line: str, code: str = "") -> None:
+        self.lines.append(line)
+        if code and code not in self.code:
+            self.code.append(code)
+
+    def note(self, key: str, **values: object) -> None:
+        self.notes.append(sentence(f"tutor.{key}", self.lang, **values))
+
+
+def worked_by_hand(scalars: Mapping[str, float], settings: Mapping[str, float], lang: str) -> Answer | None:
+    """All that follows from the numbers; None if nothing does."""
+    sheet = Sheet(dict(scalars), settings, lang)
+    for work in (_ratio, _kl, _reward, _delta, _advantage, _objective, _value_loss):
+        work(sheet)
+    if not sheet.lines:
+        return None
+    text = "\n\n".join([sentence("tutor.computed_with", lang), *sheet.notes])
+    return Answer(lang, text, lines=tuple(sheet.lines), code=tuple(resolve(name) for name in sheet.code))
+
+
+def _ratio(sheet: Sheet) -> None:
+    if sheet.has("old_log_probs", "new_log_probs") and not sheet.has("ratio"):
+        old, new = sheet.known["old_log_probs"], sheet.known["new_log_probs"]
+        if abs(new - old) > LARGEST:
+            return
+        sheet.known["ratio"] = ratio = policy_ratio(old, new)
+        sheet.add(f"ρ = exp({shown(new)} − ({shown(old)})) = exp({shown(new - old)}) = {shown(ratio)}", _CODE["ratio"])
+
+
+def _kl(sheet: Sheet) -> None:
+    """Every estimate of one sample's KL from the policy's and the reference's log-prob."""
+    policy = sheet.known.get("old_log_probs", sheet.known.get("new_log_probs"))
+    if policy is None or not sheet.has("ref_log_probs"):
+        return
+    ref = sheet.known["ref_log_probs"]
+    if abs(policy - ref) > LARGEST:
+        return
+    sheet.add(f"x = log π − log π_ref = {shown(policy)} − ({shown(ref)}) = {shown(policy - ref)}")
+    for name, kind in KL_KINDS.items():
+        if name != FULL:
+            value = reference.kl_penalty(policy, ref, name, None)
+            sheet.add(f"{name} = {kind.formula} = {shown(value)}", _CODE["kl"])
+    sheet.known.setdefault("kl", policy - ref)
+
+
+def _reward(sheet: Sheet) -> None:
+    if sheet.has("scores", "kl") and not sheet.has("rewards"):
+        beta, score, kl = sheet.setting("beta", BETA), sheet.known["scores"], sheet.known["kl"]
+        sheet.known["rewards"] = reward = score - beta * kl
+        sheet.add(
+            f"r = score − β·kl = {shown(score)} − {shown(beta)}·{_bracketed(kl)} = {shown(reward)}", _CODE["reward"]
+        )
+
+
+def _delta(sheet: Sheet) -> None:
+    if sheet.has("rewards", "values", "next_values"):
+        gamma = sheet.setting("gamma", GAMMA)
+        reward, value, after = (sheet.known[name] for name in ("rewards", "values", "next_values"))
+        delta = reward + gamma * after - value
+        numbers = f"{shown(reward)} + {shown(gamma)}·{_bracketed(after)} − {_bracketed(value)}"
+        sheet.add(f"δ = r + γ·V(s') − V(s) = {numbers} = {shown(delta)}", _CODE["delta"])
+
+
+def _advantage(sheet: Sheet) -> None:
+    if sheet.has("returns", "values") and not sheet.has("advantages"):
+        back, value = sheet.known["returns"], sheet.known["values"]
+        sheet.add(f"R − V = {shown(back)} − {_bracketed(value)} = {shown(back - value)}")
+
+
+def _objective(sheet: Sheet) -> None:
+    """PPO's two terms, the one that counts, and whether it has a gradient."""
+    if not sheet.has("ratio", "advantages"):
+        return
+    ratio, advantage, eps = sheet.known["ratio"], sheet.known["advantages"], sheet.setting("clip", CLIP)
+    inside = min(max(ratio, 1 - eps), 1 + eps)
+    free, held = ratio * advantage, inside * advantage
+    low = min(free, held)
+    sheet.add(f"ρ·A = {shown(ratio)}·{_bracketed(advantage)} = {shown(free)}", _CODE["loss"])
+    sheet.add(
+        f"clip(ρ, {shown(1 - eps)}, {shown(1 + eps)})·A = {shown(inside)}·{_bracketed(advantage)} = {shown(held)}"
+    )
+    sheet.add(f"min({shown(free)}, {shown(held)}) = {shown(low)};  loss = −min = {shown(-low)}")
+    key = "hand_clipped" if held < free else "hand_free"
+    sheet.note(key, ratio=shown(ratio), low=shown(1 - eps), high=shown(1 + eps))
+
+
+def _value_loss(sheet: Sheet) -> None:
+    if not sheet.has("new_values", "returns"):
+        return
+    new, back = sheet.known["new_values"], sheet.known["returns"]
+    plain = (new - back) ** 2
+    sheet.add(f"(V_new − R)² = ({shown(new)} − {_bracketed(back)})² = {shown(plain)}", _CODE["value_loss"])
+    if not sheet.has("values"):
+        sheet.add(f"½·{shown(plain)} = {shown(plain / 2)}")
+        return
+    old, eps = sheet.known["values"], sheet.setting("value_clip", VALUE_CLIP)
+    inside = min(max(new, old - eps), old + eps)
+    held = (inside - back) ** 2
+    bounds = f"{shown(old - eps)}, {shown(old + eps)}"
+    sheet.add(f"V_clip = clip({shown(new)}, {bounds}) = {shown(inside)}")
+    sheet.add(f"(V_clip − R)² = ({shown(inside)} − {_bracketed(back)})² = {shown(held)}")
+    most = max(plain, held)
+    sheet.add(f"max({shown(plain)}, {shown(held)}) = {shown(most)};  loss = ½·{shown(most)} = {shown(most / 2)}")
+
+
+_CODE = {
+    "ratio": "mingce.specs.losses.policy_ratio", "kl": "mingce.specs.kl.kl_penalty",
+    "loss": "mingce.algorithms.losses.compute_policy_loss", "reward": "mingce.algorithms.kl.kl_rewards",
+    "delta": "mingce.algorithms.advantage.td_errors", "value_loss": "mingce.algorithms.losses.compute_value_loss",
+}  # fmt: skip
+
+
+def decay_over(count: int, gamma: float, lam: float, lang: str) -> Answer:
+    """What is left of a reward or a surprise `count` tokens further on."""
+    steps = count - 1
+    lines = [f"γ^{steps} = {shown(gamma)}^{steps} = {shown(gamma**steps)}"]
+    if lam != 1:
+        both = gamma * lam
+        lines.append(f"(γλ)^{steps} = {shown(both)}^{steps} = {shown(both**steps)}")
+    text = sentence("tutor.hand_decay", lang, count=count, steps=steps, left=shown(gamma**steps))
+    return Answer(lang, text, lines=tuple(lines), code=(resolve("mingce.algorithms.advantage.gae"),))
+
+
+_OPERATION = re.compile(
+    r"(?P<times>乘(?:上|以)?|times|multipl\w+ by)|(?P<plus>加(?:上)?|plus|add)|(?P<minus>减(?:去|掉)?|minus|subtract)|"
+    r"(?P<over>除以|divided by|over)",
+    re.IGNORECASE,
+)
+_SIGNS = {"times": "·", "plus": "+", "minus": "−", "over": "/"}
+
+
+def carried_on(result: float, text: str, lang: str) -> tuple[Answer | None, float | None]:
+    """`再乘上 0.395`: the last number taken further, and what comes of it."""
+    match = re.search(rf"(?:{_OPERATION.pattern})\s*([-−]?\d+(?:\.\d+)?)(?![\d.])", text, re.IGNORECASE)
+    if match is None:
+        return None, None
+    name = str(match.lastgroup) if match.lastgroup else next(key for key in _SIGNS if match[key])
+    x = float(match[5].replace("−", "-"))
+    if name == "over" and x == 0:
+        return None, None
+    value = {"times": result * x, "plus": result + x, "minus": result - x, "over": result / x if x else 0.0}[name]
+    line = f"{shown(result)} {_SIGNS[name]} {_bracketed(x)} = {shown(value)}"
+    return Answer(lang, sentence("tutor.carried_on", lang, result=shown(value)), lines=(line,)), value
+
+
+def _bracketed(x: float) -> str:
+    text = shown(x)
+    return f"({text})" if text.startswith("−") else text
+
+
+def is_finite(scalars: Mapping[str, float]) -> bool:
+    """Whether all numbers can be computed with."""
+    return all(math.isfinite(x) and abs(x) < 1e9 for x in scalars.values())

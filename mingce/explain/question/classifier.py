@@ -1,0 +1,84 @@
+"""A small linear model over a text's features, shipped as one file and read without any library.
+
+scripts/train_tutor.py makes it from how people ask (mingce/texts/topics, propositions, scripts/tutor). The file: a line
+of JSON (classes, the features' count, scales, the data's checksum), a line per feature, then a row of int8 weights per
+feature. `probabilities` is their softmax; a text of which the model knows no feature says nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from functools import cache
+from importlib.resources import files
+from typing import NamedTuple
+
+from mingce.explain.question.features import features
+
+OTHER = "other"
+"""The class of what is not about PPO."""
+PAIRED = 8
+"""So many terms of a question are paired with each other at the most."""
+
+
+class Guess(NamedTuple):
+    """A class and its probability."""
+
+    name: str
+    probability: float
+
+
+class Classifier:
+    """A model out of its file."""
+
+    def __init__(self, content: bytes):
+        header, _, rest = content.partition(b"\n")
+        about = json.loads(header)
+        self.classes: tuple[str, ...] = tuple(about["classes"])
+        self.scale: float = about["scale"]
+        self.bias: list[float] = about["bias"]
+        self.checksum: str = about["checksum"]
+        names, _, weights = rest.partition(b"\n\n")
+        self.rows = {name: place for place, name in enumerate(names.decode().split("\n"))}
+        self.weights = memoryview(weights).cast("b")
+
+    def guesses(self, text: str) -> list[Guess]:
+        """All classes, the likeliest first; none if nothing of the text is known."""
+        known = known_rows(text, self.rows)
+        if not known:
+            return []
+        width, size = len(self.classes), math.sqrt(len(known))
+        sums = [0] * width
+        for place in known:
+            row = self.weights[place * width : (place + 1) * width]
+            sums = [a + b for a, b in zip(sums, row, strict=True)]
+        scores = [self.scale * x / size + b for x, b in zip(sums, self.bias, strict=True)]
+        top = max(scores)
+        shares = [math.exp(score - top) for score in scores]
+        total = math.fsum(shares)
+        pairs = (Guess(name, share / total) for name, share in zip(self.classes, shares, strict=True))
+        return sorted(pairs, key=lambda guess: -guess.probability)
+
+
+def expanded(single: frozenset[str]) -> set[str]:
+    """The features, and the field's terms two by two: which of them meet tells more than which there are."""
+    terms = sorted(name for name in single if name.startswith("#"))[:PAIRED]
+    return set(single) | {f"{a}&{b}" for k, a in enumerate(terms) for b in terms[k + 1 :]}
+
+
+def known_rows(text: str, rows: Mapping[str, int]) -> list[int]:
+    """The rows of the text's features; how many of its words are strange is a feature too."""
+    single = features(text)
+    places = [rows[name] for name in expanded(single) if name in rows]
+    words = [name for name in single if name[0] in "wz"]
+    if words and places:
+        strange = f"?{round(4 * sum(name not in rows for name in words) / len(words))}"
+        places += [rows[strange]] if strange in rows else []
+    return sorted(places)
+
+
+@cache
+def load(name: str) -> Classifier:
+    """The shipped model `topics` or `claims`."""
+    return Classifier((files("mingce") / "explain" / "question" / f"{name}.model").read_bytes())

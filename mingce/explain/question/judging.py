@@ -1,0 +1,88 @@
+"""The claims of a question, each with its verdict: equations evaluated, numbers recomputed, statements looked up."""
+
+from __future__ import annotations
+
+import re
+
+from mingce.explain import example
+from mingce.explain.account import substituted
+from mingce.explain.answer import Judgement
+from mingce.explain.equations import EquationVerdict, judge_equations
+from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
+from mingce.explain.topic import values_of
+from mingce.explain.topics import TOPICS
+from mingce.record.rollout import Rollout
+
+LONGEST_QUOTE, MOST, SHORTEST = 120, 6, 6
+_SENTENCES = re.compile(r"(?<=[。！？!?；;\n])|(?<=\.)\s+")
+_VERDICT_WORD = re.compile(r"^(?:right|wrong|half right|对|不对|一半对)\s*[,:.，：。]\s*", re.IGNORECASE)
+_CLAUSES = re.compile(r"[，,；;]|\bwhere\b|\band\b(?! (?:the |a )?\w+\b(?:[.?!]|$))|其中|并且|而且", re.IGNORECASE)
+_TAGS = re.compile(
+    r"[，,]?\s*(?:我的?理解)?(?:这样)?(?:是)?(?:对吗|对么|对不对|对吧|正确[吗么]|是吗|是吧|没错吧|right|correct|"
+    r"isn'?t it|am i (?:right|correct))?\s*[?？。.!！]*\s*$",
+    re.IGNORECASE,
+)
+
+
+def judgements(text: str, rollout: Rollout, t: int, lang: str) -> tuple[list[Judgement], list[str]]:
+    """Every claim that can be judged, in the text's order, and the topics of the statements that were recognised."""
+    judged: list[Judgement] = []
+    topics: list[str] = []
+    for sentence in _claims(text):
+        equations = judge_equations(sentence, rollout, lang)
+        judged += [_judged_equation(one, lang) for one in equations]
+        for clause, proposition in _statements(sentence, rollout, lang, has_equations=bool(equations)):
+            topics.append(proposition.topic)
+            judged.append(_judge(clause, proposition, rollout, t, lang))
+    unique = {(one.verdict, one.reason): one for one in reversed(judged)}
+    return list(unique.values())[::-1][:MOST], topics
+
+
+def _statements(text: str, rollout: Rollout, lang: str, *, has_equations: bool) -> list[tuple[str, Proposition]]:
+    """The statements of a sentence: of its clauses where several make one each, else of the whole.
+
+    What an equation of the sentence says already is not said again.
+    """
+    clauses = [clause.strip() for clause in _CLAUSES.split(text) if len(_TAGS.sub("", clause).strip()) >= SHORTEST]
+    if has_equations:
+        clauses = [clause for clause in clauses if not judge_equations(clause, rollout, lang)]
+    parts = [(clause, one) for clause in clauses if (one := statement(clause)) is not None] if len(clauses) > 1 else []
+    parts = list({one.id: (clause, one) for clause, one in reversed(parts)}.values())[::-1]
+    if len(parts) > 1 or has_equations:
+        return parts
+    whole = statement(text)
+    return [(text, whole)] if whole is not None else parts
+
+
+def _judged_equation(one: EquationVerdict, lang: str) -> Judgement:
+    lines = ("；" if lang == "zh" else "; ").join(one.lines)
+    text = _VERDICT_WORD.sub("", one.text)  # it is said in front of the quote already
+    return Judgement(one.equation, one.status, f"{text[:1].upper()}{text[1:]} {lines}".strip())
+
+
+def _claims(text: str) -> list[str]:
+    """The sentences of a text; those that only ask whether it is right are no claims."""
+    return [part for part in (piece.strip() for piece in _SENTENCES.split(text)) if len(_TAGS.sub("", part)) > 3][:24]
+
+
+def _judge(text: str, proposition: Proposition, rollout: Rollout, t: int, lang: str) -> Judgement:
+    words = proposition.reasons[0 if lang == "zh" else 1]
+    topic = TOPICS[proposition.topic]
+    if any(name not in rollout.columns for name in topic.needs):
+        rollout, t = example.worked(), 0
+    reason = substituted(words, values_of(topic, rollout, t))
+    quote = short_quote(text)
+    if not clearly_about(text, proposition):
+        return Judgement(quote, proposition.verdict, reason, said_in(proposition, text, lang), near=True)
+    reading = reading_of(text, proposition, lang)
+    return Judgement(quote, verdict_of(text, proposition), reason, "" if _plain(reading) == _plain(quote) else reading)
+
+
+def short_quote(text: str) -> str:
+    """A claim as it is quoted: without the question at its end, not endless."""
+    text = " ".join(_TAGS.sub("", text).split()).strip("。，,.;； ")
+    return text if len(text) <= LONGEST_QUOTE else text[:LONGEST_QUOTE].rstrip() + " …"
+
+
+def _plain(text: str) -> str:
+    return re.sub(r"[\W_]+", "", text).lower()

@@ -1,0 +1,168 @@
+"""What a question asks for besides its subject: other settings, numbers, tokens, a level, a part of the answer."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass, field
+
+from mingce.columns import ALIASES
+from mingce.explain.patterns import alternatives
+from mingce.explain.question.places import without_places
+from mingce.explain.question.scalars import read_final_score, read_flat_values, read_scalars
+
+INPUTS = (
+    "scores", "kl", "rewards", "values", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
+)  # fmt: skip
+"""Columns that can be typed in."""
+
+_NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+_GAP = r"[\s,，、;；]+"
+_BECOMES = (
+    r"(?:设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|取|为|是|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
+    r"set\s+to|changed?\s+to|becomes|were|is|to|of|at|==?|＝|:|：)"
+)
+_SETTINGS = {
+    "gamma": r"γ|\\?gamma|折扣(?:率|因子)?",
+    "lam": r"λ|\\?lambda|lam",
+    "beta": r"β|\\?beta|kl[_ ]coef",
+    "clip": r"ε|\\?epsilon|\beps\b|clip(?:range|_ratio)?",
+    "after": r"bootstrap(?:[_ ]value)?|V\(s_T\)|V_T|after",
+}
+_SETTING = {
+    name: re.compile(rf"(?<![A-Za-z_\\])(?:{words})\s*{_BECOMES}\s*({_NUMBER})(?![\d\]])", re.IGNORECASE)
+    for name, words in _SETTINGS.items()
+}
+_BARE_SETTING = {
+    name: re.compile(rf"(?<![A-Za-z_\\])(?:{words})\s*({_NUMBER})(?![\d\]])", re.IGNORECASE)
+    for name, words in _SETTINGS.items()
+    if name != "after"
+}
+_SPOKEN_NAMES = {
+    "奖励": "rewards", "价值": "values", "得分": "scores", "优势": "advantages", "旧对数概率": "old_log_probs",
+    "r": "rewards", "R": "rewards", "V": "values", "v": "values", "reward": "rewards", "value": "values",
+    "score": "scores", "advantage": "advantages", "A": "advantages",
+}  # fmt: skip
+_NAMES = {name: name for name in INPUTS} | {a: c for a, c in ALIASES.items() if c in INPUTS} | _SPOKEN_NAMES
+_BRACKETS = rf"[\[［]{{1,2}}\s*({_NUMBER}(?:{_GAP}{_NUMBER})*)\s*[\]］]{{1,2}}"
+_PLAIN = rf"({_NUMBER}(?:{_GAP}{_NUMBER})+)"
+_ROW = re.compile(
+    rf"(?:[A-Za-z]+\s*的\s*)?(?<![A-Za-z_])({'|'.join(sorted(map(re.escape, _NAMES), key=len, reverse=True))})"
+    rf"(?![A-Za-z_])\s*(?:=|＝|:|：|是|为|are|is)?\s*(?:{_BRACKETS}|[(（]?{_PLAIN}[)）]?)"
+)
+_TOKENS = re.compile(r"(?<![A-Za-z_])tokens\s*(?:=|＝|:|：)\s*[\[［]([^\]］]*)[\]］]")
+_PAIR = re.compile(
+    r"(?:输入|提问|问|prompt|question)\s*[:：]\s*(?P<prompt>.{1,2000}?)\s*(?:输出|回答|答|response|answer)\s*[:：]\s*"
+    r"(?P<response>[^\n]{1,2000}?)\s*(?=\n|$|(?:请|求|给出|帮|算|怎|what|how|give|show|compute|please))",
+    re.S | re.I,
+)
+_SET_IT = re.compile(rf"(?:set|change|put|make|turn) (?:it|that) (?:down |up )?to ({_NUMBER})(?![\d.])", re.IGNORECASE)
+_DECIMAL = re.compile(r"(?<![\d.\w])[-−]?\d+\.\d{2,}(?![\d.])%?")
+_WANTS = (
+    "child", "lost", "proof", "engineer", "analogy", "draw", "english", "chinese", "why", "how_much", "compare", "code",
+    "pitfall", "limits", "example", "another", "claim", "what_if", "save", "summary",
+)  # fmt: skip
+_TAKEN_OUT = (
+    "child", "lost", "proof", "engineer", "analogy", "draw", "english", "chinese", "another", "example", "code",
+    "pitfall", "limits", "summary",
+)  # fmt: skip
+"""What is no part of the subject when it is asked for."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """One question, taken apart.
+
+    `subject` is the question without typed rows and the pair; `rest` what is left of it when all that is asked
+    for is taken away and nothing is filler. `decimals` are the numbers it names; `scenario` is a critic that says one
+    number everywhere (`values`) or another final score (`scores`).
+    """
+
+    text: str
+    settings: dict[str, float] = field(default_factory=dict)
+    columns: dict[str, list[float]] = field(default_factory=dict)
+    tokens: list[str] | None = None
+    pair: tuple[str, str] | None = None
+    wants: frozenset[str] = frozenset()
+    deeper: bool = False
+    decimals: tuple[str, ...] = ()
+    scenario: dict[str, float] = field(default_factory=dict)
+    subject: str = ""
+    rest: str = ""
+
+    @property
+    def vague(self) -> bool:
+        """True if it names no subject of its own."""
+        return not self.rest
+
+    @property
+    def level(self) -> str | None:
+        return next((key for key in ("child", "proof", "engineer") if key in self.wants), None)
+
+    @property
+    def supposes(self) -> bool:
+        """True if its settings are to be tried: not those of a claim, nor of "why not simply λ = 1"."""
+        if not self.settings or _asks("no_change").search(self.text):
+            return False
+        return bool(self.columns) or "claim" not in self.wants or "what_if" in self.wants
+
+    @property
+    def changes(self) -> bool:
+        """True if it asks for the example to be changed."""
+        return bool(self.supposes or self.columns or self.tokens or self.scenario)
+
+
+def settings_named(text: str) -> list[str]:
+    """Settings that a text speaks of, with or without a number."""
+    return [name for name, words in _SETTINGS.items() if re.search(rf"(?<![A-Za-z_\\])(?:{words})(?![A-Za-z])", text)]
+
+
+def read_request(text: str, last_setting: str | None = None) -> Request:
+    """Takes a question apart; `last_setting` is what "set it to 0.9" means."""
+    columns = {_NAMES[match[1]]: numbers(match[2] or match[3]) for match in _ROW.finditer(text)}
+    rest = _ROW.sub(" ", text)
+    tokens = _TOKENS.search(rest)
+    rest = _TOKENS.sub(" ", rest)
+    pair = _PAIR.search(rest)
+    rest = _PAIR.sub(" ", rest)
+    decimals, subject = tuple(_DECIMAL.findall(rest)), rest.strip()
+    settings: dict[str, float] = {}
+    for patterns in (_SETTING, _BARE_SETTING):
+        for name, pattern in patterns.items():
+            if match := pattern.search(rest):
+                if len({numbers(one)[0] for one in pattern.findall(rest)}) == 1:  # "λ = 0 and λ = 1" sets neither
+                    settings.setdefault(name, numbers(match[1])[0])
+                rest = pattern.sub(" ", rest)
+    if not settings and last_setting is not None and (match := _SET_IT.search(rest)):
+        settings[last_setting] = numbers(match[1])[0]
+        rest = _SET_IT.sub(" ", rest)
+    wants = frozenset(key for key in _WANTS if _asks(key).search(text if key in ("claim", "what_if") else rest))
+    rest = without_places(rest)
+    for key in _TAKEN_OUT:
+        rest = _asks(key).sub(" ", rest)
+    deeper = re.fullmatch(
+        rf"(?:那|and|but|so|ok)?\s*(?:{_asks('deeper').pattern})[呢吗啊?？。!！.\s]*", text.strip(), re.I
+    )
+    rest = "" if deeper else _asks("fillers").sub(" ", rest)
+    return Request(
+        text, settings, columns, re.split(_GAP, tokens[1].strip()) if tokens else None,
+        (pair["prompt"].strip(), pair["response"].strip()) if pair else None,
+        wants, deeper is not None, decimals, _scenario(text) if not columns and "claim" not in wants else {}, subject,
+        " ".join(rest.split()),
+    )  # fmt: skip
+
+
+def _scenario(text: str) -> dict[str, float]:
+    """What is supposed of the example besides its settings."""
+    supposed = {"values": read_flat_values(text), "scores": read_final_score(text)}
+    if len(read_scalars(text)) > 1 or not _asks("what_if").search(text):
+        return {}
+    return {name: value for name, value in supposed.items() if value is not None}
+
+
+def _asks(key: str) -> re.Pattern[str]:
+    return alternatives("requests", key)
+
+
+def numbers(text: str) -> list[float]:
+    """`0, 0.5 −1` as numbers."""
+    return [float(part.replace("−", "-")) for part in re.findall(_NUMBER, text)]

@@ -1,0 +1,18 @@
+"""How a question is answered, step by step: each step has an answer or leaves the question to the next."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mingce.explain.answer import Answer
+from mingce.explain.conversation import Conversation, Turn
+from mingce.explain.steps.follow_up import draw, follow_up, out_of_range
+from mingce.explain.steps.numbers import continued, number, number_by_hand, origin, typed_numbers
+from mingce.explain.steps.pasted import code, pair, save
+from mingce.explain.steps.subject import last_resort, quantity_alone, subject
+
+Step = Callable[[Conversation, Turn], Answer | None]
+STEPS: tuple[Step, ...] = (
+    save, code, pair, out_of_range, draw, origin, continued, number_by_hand, typed_numbers, follow_up, number,
+    quantity_alone, subject, last_resort,
+)  # fmt: skip

@@ -1,0 +1,117 @@
+"""The last subject again: for another token, under other settings, simpler, deeper, drawn, in another language."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from mingce.base.texts import sentence
+from mingce.explain.answer import Answer, example_line, legible
+from mingce.explain.chart import bars
+from mingce.explain.compose import Retelling, part_after
+from mingce.explain.conversation import STARTERS, Conversation, Turn
+from mingce.explain.derive import compare_settings
+from mingce.explain.menu import example_answer
+from mingce.explain.topics import TOPICS
+
+DRAWN = ("rewards", "values", "deltas", "advantages", "returns")
+TOPIC_OF = {
+    "advantages": "a_not_delta", "deltas": "critic_td_error", "returns": "critic_fits_return", "values": "values_shape",
+    "rewards": "reward_sparse_dense", "scores": "score_position", "kl": "kl_estimators", "ratio": "ratio_first_update",
+    "policy_loss": "ppo_clip", "value_loss": "value_clipping", "whitened_advantages": "whitening", "entropy": "entropy",
+    "clip_fraction": "clip_fraction", "explained_variance": "explained_variance", "weight": "gamma_lambda",
+    "unrolled": "gamma_lambda", "horizon": "gamma_lambda", "approx_kl": "approx_kl",
+}  # fmt: skip
+"""What explains a quantity when its number is not enough."""
+_TOLD = frozenset({
+    "lost", "child", "analogy", "proof", "why", "code", "pitfall", "limits", "engineer", "summary", "english",
+    "chinese",
+})  # fmt: skip
+
+
+def out_of_range(talk: Conversation, turn: Turn) -> Answer | None:
+    """A token that is not there, or was not chosen."""
+    count = len(talk.rollout.tokens)
+    for place in turn.places:
+        if all(one.index >= count for one in turn.places):
+            return talk.say("tutor.no_token", count=count, last=count - 1, token=place.counted or place.index)
+        if place.index < count and place.index not in talk.slots() and (talk.topic is None or turn.request.vague):
+            return talk.say("tutor.not_chosen", token=place.index)
+    return None
+
+
+def draw(talk: Conversation, turn: Turn) -> Answer | None:
+    """The example as bars in the terminal, and a picture."""
+    if "draw" not in turn.wants:
+        return None
+    rollout = legible(talk.rollout)
+    names = [name for name in turn.quantities if name in rollout.columns] or DRAWN
+    line, text = example_line(rollout, talk.at(), talk.lang), sentence("tutor.chart_of", talk.lang)
+    return Answer(talk.lang, text, about=line, lines=tuple(bars(rollout, names)), action="draw")
+
+
+def follow_up(talk: Conversation, turn: Turn) -> Answer | None:
+    """The last subject again, if the question names none of its own."""
+    if not turn.request.vague:
+        return None
+    return again(talk, turn)
+
+
+def again(talk: Conversation, turn: Turn) -> Answer | None:
+    """The last subject as the question wants it now."""
+    if talk.topic is None and talk.quantity is None:
+        return _nothing_yet(talk, turn)
+    if turn.places:
+        talk.token = turn.places[0].index
+    if "another" in turn.wants:
+        talk.another_example()
+    if talk.quantity is not None:
+        return _number_again(talk, turn)
+    assert talk.topic is not None
+    topic = TOPICS[talk.topic]
+    wish = Retelling(turn.wants, turn.request.deeper, talk.key, bool(turn.places or turn.request.changes))
+    key = part_after(topic, wish, lambda key: talk.was_told(topic.id, key))
+    if key is None and "example" in turn.wants:
+        talk.another_example()
+        key = part_after(topic, wish, lambda key: talk.was_told(topic.id, key))
+    if key is None:
+        ended = "tutor.all_told" if wish.asks else "tutor.ask_on"
+        return talk.say(ended, topic.related, title=talk.title(topic.id))
+    answer = talk.tell(topic.id, key)
+    if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
+        change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
+        answer = replace(answer, tables=(*change.tables, *answer.tables), text=f"{change.text}\n\n{answer.text}")
+    elif "another" in turn.wants:
+        answer = replace(answer, text=f"{sentence('tutor.another_example', talk.lang)}\n\n{answer.text}")
+    if turn.wants & {"example", "another"} and not answer.tables:
+        answer = replace(answer, tables=example_answer(talk).tables)
+    return answer
+
+
+def _nothing_yet(talk: Conversation, turn: Turn) -> Answer:
+    """There is no last subject: the example itself."""
+    if turn.places:
+        return talk.derive(["advantages"], turn.places[0]) or example_answer(talk)
+    if "another" in turn.wants:
+        talk.another_example()
+        return example_answer(talk)
+    if turn.request.supposes and not turn.request.columns:
+        return talk.as_number("advantages", compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang))
+    if turn.request.changes or "example" in turn.wants:
+        return example_answer(talk)
+    return talk.say("tutor.what_to_ask", STARTERS)
+
+
+def _number_again(talk: Conversation, turn: Turn) -> Answer | None:
+    assert talk.quantity is not None
+    if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
+        return compare_settings(turn.earlier, talk.rollout, talk.quantity, talk.lang)
+    if turn.wants & _TOLD or turn.request.deeper:
+        topic = TOPIC_OF.get(talk.quantity.partition("(")[0], "five_quantities")
+        return talk.tell(topic, key_for(talk, turn, topic))
+    return talk.derive([talk.quantity], turn.places[0] if turn.places else None) or example_answer(talk)
+
+
+def key_for(talk: Conversation, turn: Turn, topic: str) -> str:
+    """The part or level that is asked of a topic: the first not yet told in this dialogue."""
+    wish = Retelling(turn.wants, turn.request.deeper, talk.level, False)
+    return part_after(TOPICS[topic], wish, lambda key: talk.was_told(topic, key), first=talk.level) or talk.level

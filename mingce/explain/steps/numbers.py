@@ -1,0 +1,174 @@
+"""Questions for numbers: derived from the example, worked out by hand from a few given ones, or traced back."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from mingce.explain.answer import Answer, legible
+from mingce.explain.compose import account_of, joined, with_definition
+from mingce.explain.conversation import Conversation, Turn
+from mingce.explain.derive import as_answer, compare_quantities, compare_settings, compare_tokens, name_of, origins
+from mingce.explain.hand import carried_on, decay_over, is_finite, worked_by_hand
+from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.places import Place
+from mingce.explain.question.propositions import statement
+from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
+from mingce.explain.question.subject import ACCEPTED
+from mingce.explain.topics import TOPICS
+
+SHORT, CLEARLY, SURE, MANY = 24, 0.6, 0.8, 2
+_HOW_MUCH = re.compile(
+    r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
+)
+_ASKS = re.compile(r"[?？吗呢]|多少|什么|怎么|帮|求|\b(?:what|how|compute|calculate|give|show)\b", re.IGNORECASE)
+_ASKS_ORIGIN = re.compile(
+    r"怎么(?:算)?(?:来|出来|得来|得到)|哪来|哪里来|从哪|是怎么|comes? from|where|how (?:do|did) (?:you|we|i) get",
+    re.IGNORECASE,
+)
+_WHETHER = re.compile(r"[吗么吧]\s*[？?。]?\s*$|是不是|\b(?:does|is|do|are)\b.*\?", re.IGNORECASE)
+_TOKEN_COUNT = re.compile(r"(\d{2,6})\s*(?:个)?\s*(?:-?\s*tokens?|词|字|步)", re.IGNORECASE)
+_REACHES = re.compile(r"传到|传回|还剩|剩多少|衰减|折扣|\breach|\bleft\b|\bremain|\bdecay|\bdiscount", re.IGNORECASE)
+
+
+def origin(talk: Conversation, turn: Turn, *, at_last: bool = False) -> Answer | None:
+    """Where does 0.7738 come from; `at_last` if nothing else in the question was understood."""
+    request = turn.request
+    if not request.decimals or "claim" in request.wants or request.changes or len(turn.scalars) > 1:
+        return None
+    bare = len(re.sub(r"[\W\d_]+", "", request.rest)) <= 4 and "what_if" not in request.wants
+    if not (_ASKS_ORIGIN.search(request.text) or bare or at_last):
+        return None
+    for number_text in request.decimals:
+        derivations = origins(number_text, talk.rollout, talk.lang, talk.before)
+        slots = [place.index for place in turn.places]
+        derivations.sort(key=lambda one: (one.quantity not in turn.quantities, one.t not in slots))
+        if derivations:
+            best = derivations[0]
+            talk.token, talk.result = best.t, best.result
+            return talk.as_number(best.quantity, as_answer(best, legible(talk.rollout), talk.lang))
+    return None if at_last else talk.say("tutor.no_origin", number=request.decimals[0])
+
+
+def continued(talk: Conversation, turn: Turn) -> Answer | None:
+    """And times 0.395? The last number carried on with."""
+    if talk.result is None or turn.quantities:
+        return None
+    answer, result = carried_on(talk.result, turn.request.text, talk.lang)
+    if answer is not None:
+        talk.result = result
+    return answer
+
+
+def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
+    """A few numbers of one token are given: what follows from them; or how far a discount reaches."""
+    request = turn.request
+    if request.columns or "claim" in request.wants:
+        return None
+    again = bool(talk.scalars) and bool(turn.scalars) and len(request.rest) < SHORT
+    scalars = {**talk.scalars, **turn.scalars} if again else turn.scalars
+    if (again or len(scalars) > 1) and is_finite(scalars):
+        answer = worked_by_hand(scalars, request.settings, talk.lang)
+        if answer is not None:
+            talk.scalars = scalars
+            return with_definition(answer, turn.topic, talk.lang)
+    count = _TOKEN_COUNT.search(request.subject)
+    if count and "gamma" in request.settings and _REACHES.search(request.subject):
+        lam = request.settings.get("lam", talk.rollout.settings.lam or 1.0)
+        answer = decay_over(int(count[1]), request.settings["gamma"], lam, talk.lang)
+        return with_definition(answer, turn.topic, talk.lang)
+    return None
+
+
+def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
+    """Rows typed in with nothing asked of them but to compute: the account."""
+    request = turn.request
+    if not request.columns or request.wants & {"why", "claim", "compare", "proof", "child"}:
+        return None
+    named = [name for name in turn.quantities if name not in request.columns]
+    clear = (
+        bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY and "how_much" not in request.wants and not named
+    )
+    if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
+        return None
+    place = turn.places[0] if turn.places else None
+    return talk.derive(named or ["advantages"], place) or account_of(legible(talk.rollout), talk.lang)
+
+
+def number(talk: Conversation, turn: Turn) -> Answer | None:
+    """A number is asked for, of a token or of all: derived, not looked up."""
+    request, places = turn.request, turn.places
+    if request.wants & {"claim", "proof", "child", "lost"} or not turn.quantities:
+        return None
+    why, how_much = "why" in request.wants, "how_much" in request.wants
+    extreme = any(one.startswith(("max(", "min(")) for one in read_statistics(request.subject))
+    if (why and not places and not extreme) or (not places and turn.topic == OTHER):
+        return None
+    plainly = _HOW_MUCH.search(request.text) is not None
+    sure = bool(turn.guesses) and turn.guesses[0].probability >= SURE and not plainly and not request.supposes
+    if not places and (len(turn.quantities) > MANY or sure or _states(request.text)):
+        return None  # an overview, a topic's own question, or a statement
+    if sure and _WHETHER.search(request.text):
+        return None  # "does V(0) contain r(0)?"
+    if "compare" in request.wants and len(turn.quantities) > 1 and not (why or how_much):
+        return _compared(talk, turn)
+    compares = request.supposes and not request.columns and talk.rollout.settings != turn.earlier.settings
+    if compares or request.scenario:
+        return _before_and_after(talk, turn)
+    if len(places) > 1 and "unrolled" in turn.quantities:
+        return _passed_on(talk, sorted(place.index for place in places))
+    statistics = read_statistics(request.subject) if len(request.rest) < SHORT or how_much else []
+    if not (places or how_much or statistics):
+        return None
+    asked = numbers_asked(request.subject, talk.read_places, wanted=how_much or bool(statistics))
+    if why and asked and places:
+        asked += [(name, places[0]) for name in ("rewards", "kl_cost") if (name, places[0]) not in asked]
+    return _derive_all(talk, asked)
+
+
+def _states(text: str) -> bool:
+    """Whether the text makes a statement that is known."""
+    return not _ASKS.search(text) and statement(text) is not None
+
+
+def _compared(talk: Conversation, turn: Turn) -> Answer:
+    """Two quantities side by side, and the topic that is about both."""
+    one, other = turn.quantities[:2]
+    answer = compare_quantities(legible(talk.rollout), one, other, talk.at(turn.places), talk.lang)
+    if turn.topic in TOPICS and turn.guesses[0].probability >= ACCEPTED:
+        return joined([talk.tell(turn.topic, talk.level), answer], text_first=answer.text)
+    return talk.as_number(one, answer)
+
+
+def _before_and_after(talk: Conversation, turn: Turn) -> Answer:
+    """What another setting or supposition changes, before and after."""
+    name = asked_quantity(turn.request.subject) or "advantages"
+    if name not in talk.rollout.columns or name in turn.request.scenario:
+        name = "advantages"
+    answer = compare_settings(turn.earlier, talk.rollout, name, talk.lang)
+    if turn.request.scenario:
+        answer = replace(answer, title=name_of(name, talk.lang))
+    place = turn.places[0] if turn.places else None
+    others = [one for one in numbers_asked(turn.request.subject, talk.read_places, wanted=True) if one[0] != name]
+    more = _derive_all(talk, [*([(name, place)] if place else []), *others[:2]])
+    return talk.as_number(name, answer if more is None else joined([answer, more]))
+
+
+def _passed_on(talk: Conversation, slots: list[int]) -> Answer | None:
+    """What of a later surprise reaches an earlier token: its weight and its term."""
+    first, last = slots[0], slots[-1]
+    steps = talk.slots().index(last) - talk.slots().index(first) if {first, last} <= set(talk.slots()) else 0
+    answers = [talk.derive([f"weight({steps})"]), talk.derive(["unrolled"], Place(first))]
+    return joined([answer for answer in answers if answer is not None]) if any(answers) else None
+
+
+def _derive_all(talk: Conversation, asked: list[tuple[str, Place | None]]) -> Answer | None:
+    """Several numbers, each derived; one quantity at several tokens is compared first."""
+    names = list(dict.fromkeys(name for name, _ in asked))
+    slots = [place.index for _, place in asked if place is not None]
+    answers = [answer for name, place in asked if (answer := talk.derive([name], place)) is not None]
+    if not answers:
+        return None
+    if len(names) == 1 and len(set(slots)) > 1:
+        answers.insert(0, compare_tokens(legible(talk.rollout), names[0], slots, talk.lang))
+    return joined(answers)

@@ -1,0 +1,58 @@
+"""What is pasted or asked to be done: code, a prompt with its response, saving the dialogue."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from mingce.explain.answer import Answer, legible
+from mingce.explain.compose import account_of, with_definition
+from mingce.explain.conversation import Conversation, Turn
+from mingce.explain.equations import judge_equation
+from mingce.explain.question.subject import guess_topics
+from mingce.explain.snippets import snippet_answer
+
+LONGEST_QUOTE, CLEARLY = 80, 0.5
+_CODE = re.compile(r"[\w\])]\s*[-+*/]?=\s*\S|^\s*(?:for|if|return|def|with|import)\b.*:?\s*$")
+_ASKS_HOW = re.compile(r"怎么|怎样|如何|哪|\bhow\b|\bwhere\b|\bcan\b.*\?", re.IGNORECASE)
+
+
+def save(talk: Conversation, turn: Turn) -> Answer | None:
+    """The dialogue is to be saved, if that is what is plainly asked."""
+    if "save" not in turn.wants or turn.topic != "save_dialogue":
+        return None
+    answer = talk.tell("save_dialogue", talk.level)
+    return answer if _ASKS_HOW.search(turn.request.text) else replace(answer, action="save")
+
+
+def code(talk: Conversation, turn: Turn) -> Answer | None:
+    """Pasted code and formulas, line by line."""
+    if len(turn.scalars) > 1:  # `ratio = 0.7, A = −2` are numbers
+        return None
+    text = turn.request.text.strip()
+    verdict = None if "\n" in text else judge_equation(text, talk.rollout, talk.lang)
+    if verdict is not None and ("claim" in turn.wants or verdict.status != "right"):
+        return None  # one equation, claimed or not right: it is judged
+    answer = snippet_answer(turn.request.text, legible(talk.rollout), talk.lang)
+    if answer is None:
+        return None
+    prose = "\n".join(line for line in text.splitlines() if not _CODE.search(line))
+    topics = [guess.name for guess in guess_topics(prose)[:1] if guess.probability >= CLEARLY] if prose.strip() else []
+    answer = with_definition(answer, topics[0], talk.lang) if topics else answer
+    return replace(answer, choices=answer.choices or talk.near(turn))
+
+
+def pair(talk: Conversation, turn: Turn) -> Answer | None:
+    """A pair of the person's own: the example's if it is that, scored if there is a model, else what is missing."""
+    asked = turn.request.pair
+    if asked is None or turn.request.columns or asked == (talk.rollout.prompt, talk.rollout.response):
+        return None
+    if talk.scorer is None:
+        return talk.say("tutor.pair_lacks", prompt=_short(asked[0]), response=_short(asked[1]))
+    talk.remember()
+    talk.rollout, talk.token = talk.scorer(*asked), None
+    return talk.as_number("advantages", account_of(legible(talk.rollout), talk.lang))
+
+
+def _short(text: str) -> str:
+    return text if len(text) <= LONGEST_QUOTE else f"{text[:LONGEST_QUOTE]} …"

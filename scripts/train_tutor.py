@@ -1,0 +1,189 @@
+"""Train the tutor's two small models: which topic a question is about, and which statement a claim makes.
+
+    python scripts/train_tutor.py            # writes mingce/explain/question/{topics,claims}.model
+
+The data are in the repository: how people ask (`## asked` of every topic, its title), what they state
+(mingce/texts/propositions), sentences made by a grammar, and what is none of our business (scripts/tutor). The models
+are multinomial regressions with int8 weights; `--report` cross-validates, `--check` asks whether they are of this data.
+"""
+
+from __future__ import annotations
+
+import argparse
+import hashlib
+import json
+import random
+import sys
+from collections import Counter
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+sys.path.insert(0, str(Path(__file__).parent))
+
+from tutor.grammar import generated_questions
+
+from mingce.explain.question.classifier import OTHER, expanded, known_rows, load
+from mingce.explain.question.features import features
+from mingce.explain.question.propositions import propositions, without_polarity
+from mingce.explain.topics import TOPICS
+
+FOLDER = Path(__file__).parent / "tutor"
+MODELS = Path(__file__).parent.parent / "mingce" / "explain" / "question"
+PENALTY, STEPS, RATE = 8e-6, 150, 0.1
+LEAST = 2
+"""A feature that fewer sentences have is no feature."""
+
+Sample = tuple[str, str, float]
+"""A sentence, its class, how much it weighs."""
+
+
+def outside() -> Iterator[str]:
+    """What people ask that is not about PPO."""
+    for file in sorted(FOLDER.glob("out_of_scope.*.txt")):
+        yield from filter(None, file.read_text(encoding="utf-8").splitlines())
+
+
+def written_questions() -> Iterator[tuple[str, str]]:
+    """More of what people ask, with its topic: a line each, `topic<TAB>question`."""
+    for file in sorted(FOLDER.glob("questions.*.txt")):
+        for line in filter(None, file.read_text(encoding="utf-8").splitlines()):
+            topic, _, text = line.partition("\t")
+            yield text, topic
+
+
+def topic_samples() -> list[Sample]:
+    """Sentences with their topics."""
+    samples: list[Sample] = []
+    for topic in TOPICS.values():
+        for title in topic.title:
+            samples.append((title, topic.id, 2.0))
+        for phrase in (*topic.asked[0], *topic.asked[1]):
+            samples.append((phrase, topic.id, 1.0))
+    for proposition in propositions().values():
+        if proposition.topic in TOPICS:
+            samples += [(phrase, proposition.topic, 0.6) for phrase in (*proposition.said, *proposition.denied)]
+    samples += [(text, topic, 1.0) for text, topic in written_questions()]
+    samples += [(text, topic, 0.5) for text, topic in generated_questions()]
+    samples += [(text, OTHER, 0.5) for text in outside()]
+    unknown = {name for _, name, _ in samples} - {*TOPICS, OTHER}
+    assert not unknown, f"no such topics: {unknown}"
+    return samples
+
+
+def claim_samples() -> list[Sample]:
+    """Statements with their propositions; questions that state nothing are OTHER."""
+    samples: list[Sample] = []
+    for proposition in propositions().values():
+        samples += [
+            (without_polarity(phrase), proposition.id, 1.0) for phrase in (*proposition.said, *proposition.denied)
+        ]
+    rest = [phrase for topic in TOPICS.values() for phrase in (*topic.asked[0], *topic.asked[1])]
+    samples += [(without_polarity(phrase), OTHER, 0.15) for phrase in (*rest, *outside())]
+    return samples
+
+
+def rows_of(samples: Iterable[Sample], names: dict[str, int]) -> tuple[list[list[int]], list[float]]:
+    """The known features of each sentence, and their share of its vector's length."""
+    rows = [known_rows(text, names) for text, _, _ in samples]
+    return rows, [1 / max(len(row), 1) ** 0.5 for row in rows]
+
+
+def vocabulary(samples: Iterable[Sample]) -> dict[str, int]:
+    """The features that at least LEAST sentences have."""
+    counts = Counter(name for text, _, _ in samples for name in expanded(features(text)))
+    strange = [f"?{k}" for k in range(5)]
+    common = sorted(name for name, count in counts.items() if count >= LEAST)
+    return {name: k for k, name in enumerate((*strange, *common))}
+
+
+def fit(samples: list[Sample], names: dict[str, int], classes: list[str]) -> tuple[Any, Any]:
+    """Weights [features, classes] and biases, by Adam on the weighted log loss."""
+    import torch  # only here: --check must be quick
+
+    rows, sizes = rows_of(samples, names)
+    counts = Counter(name for _, name, _ in samples)
+    weight = torch.tensor([w / counts[name] ** 0.5 for _, name, w in samples], dtype=torch.float64)
+    weight /= weight.sum()
+    targets = torch.tensor([classes.index(name) for _, name, _ in samples])
+    lengths = torch.tensor([len(row) for row in rows])
+    columns = torch.tensor([place for row in rows for place in row])
+    data = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.float64), lengths)
+    at = torch.repeat_interleave(torch.arange(len(rows)), lengths)
+    matrix = torch.sparse_coo_tensor(torch.stack([at, columns]), data, (len(rows), len(names))).coalesce()
+    weights = torch.zeros(len(names), len(classes), dtype=torch.float64, requires_grad=True)
+    bias = torch.zeros(len(classes), dtype=torch.float64, requires_grad=True)
+    adam = torch.optim.Adam([weights, bias], lr=RATE)
+    for _ in range(STEPS):
+        adam.zero_grad()
+        scores = torch.sparse.mm(matrix, weights) + bias
+        losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
+        ((losses * weight).sum() + PENALTY * (weights * weights).sum()).backward()
+        adam.step()
+    return weights.detach().numpy(), bias.detach().numpy()
+
+
+def checksum(samples: list[Sample]) -> str:
+    """Of the data a model was trained on."""
+    return hashlib.sha256(json.dumps(samples, ensure_ascii=False).encode()).hexdigest()[:16]
+
+
+def write(name: str, samples: list[Sample]) -> None:
+    """Trains a model and writes its file."""
+    names, classes = vocabulary(samples), sorted({label for _, label, _ in samples})
+    weights, bias = fit(samples, names, classes)
+    scale = float(np.abs(weights).max()) / 127
+    header = {
+        "classes": classes,
+        "scale": round(scale, 8),
+        "bias": [round(float(x), 4) for x in bias],
+        "checksum": checksum(samples),
+    }
+    matrix = np.round(weights / scale).astype(np.int8)
+    used = [place for place in range(len(names)) if matrix[place].any()]
+    listing = list(names)
+    body = "\n".join(listing[place] for place in used).encode()
+    (MODELS / f"{name}.model").write_bytes(
+        json.dumps(header, ensure_ascii=False).encode() + b"\n" + body + b"\n\n" + matrix[used].tobytes()
+    )
+    print(f"{name}: {len(samples):,} sentences, {len(classes)} classes, {len(used):,} features")
+
+
+def report(samples: list[Sample], folds: int = 5) -> None:
+    """Cross-validated accuracy over the sentences that people wrote."""
+    order = list(range(len(samples)))
+    random.Random(0).shuffle(order)
+    right = total = 0
+    for fold in range(folds):
+        held = set(order[fold::folds])
+        training = [sample for k, sample in enumerate(samples) if k not in held]
+        names, classes = vocabulary(training), sorted({label for _, label, _ in samples})
+        weights, bias = fit(training, names, classes)
+        test = [samples[k] for k in held if samples[k][2] >= 0.5]
+        rows, sizes = rows_of(test, names)
+        for (_, label, _), row, size in zip(test, rows, sizes, strict=True):
+            scores = weights[row].sum(axis=0) * size + bias
+            right += classes[int(scores.argmax())] == label
+            total += 1
+    print(f"cross-validated: {right} of {total} ({right / total:.1%})")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--report", action="store_true", help="only cross-validate")
+    parser.add_argument("--check", action="store_true", help="fail if a model was trained on other data")
+    asked = parser.parse_args()
+    for name, samples in (("topics", topic_samples()), ("claims", claim_samples())):
+        if asked.report:
+            print(name, end=" ")
+            report(samples)
+        elif not asked.check:
+            write(name, samples)
+        elif load(name).checksum != checksum(samples):
+            sys.exit(f"{name}.model was trained on other data: run python scripts/train_tutor.py")
+
+
+if __name__ == "__main__":
+    main()
