@@ -1,4 +1,4 @@
-"""The page's types.ts, from the dataclasses of mingce.view.answers and what they hold."""
+"""The page's types.ts, from the dataclasses of mingce.view.answers, mingce.view.taught and what they hold."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from mingce.explain.account_texts import LEVELS
-from mingce.view import answers
+from mingce.view import answers, taught
 
-HEAD = """// Written by scripts/make_page_specs.py from mingce/view/answers.py; change that and run `make web`.
+HEAD = """// Written by scripts/make_page_specs.py from mingce/view/answers.py and taught.py; then `make web`.
 // What the server says. Numbers that are not finite arrive as null.
 """
 PLAIN: dict[Any, str] = {
@@ -68,9 +68,11 @@ class Types:
 def types() -> str:
     """The whole file."""
     write = Types()
-    for kind in vars(answers).values():
-        if inspect.isclass(kind) and kind.__module__ == answers.__name__ and (is_dataclass(kind) or is_typeddict(kind)):
-            write(kind)
+    for module in (answers, taught):
+        for kind in vars(module).values():
+            own = inspect.isclass(kind) and kind.__module__ == module.__name__
+            if own and (is_dataclass(kind) or is_typeddict(kind)):
+                write(kind)
     aliases = {
         "Num": "number | null",
         "Lang": "keyof Both",

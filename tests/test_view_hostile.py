@@ -503,35 +503,47 @@ def attempt(read):
     except MingceError as error:
         return error
 
-run, out = Path(sys.argv[1]), sys.argv[2]
 resource.setrlimit(resource.RLIMIT_DATA, (1 << 30,) * 2)
-with served(Api(Library([run]))) as client:
-    for asked in ("", "/rollouts?search=x", "/rollouts/0"):
-        print("page", client.get(f"/api/runs/odd/steps/1{asked}").body)
-    print("damaged", client.get("/api/runs/odd").json()["damaged"])
-for command in (["view", str(run), "--export", out], ["explain", str(run)], ["verify", str(run)]):
-    done = CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
-    print(command[0], done.stdout, done.exception)
-loaded = mingce.load_run(run)
-for read in (loaded.rollouts, loaded.tokens, lambda step: loaded.rollout(step, 0)):
-    print("load_run", attempt(lambda: read(1)))
+for number, run in enumerate(map(Path, sys.argv[2:])):
+    print("next run")
+    with served(Api(Library([run]))) as client:
+        for asked in ("", "/rollouts?search=x", "/rollouts/0"):
+            print("page", client.get(f"/api/runs/odd/steps/1{asked}").body)
+        print("damaged", client.get("/api/runs/odd").json()["damaged"])
+    out = f"{sys.argv[1]}/{number}.html"
+    for command in (["view", str(run), "--export", out], ["explain", str(run)], ["verify", str(run)]):
+        done = CliRunner().invoke(app, command, env={"COLUMNS": "1000"})
+        print(command[0], done.stdout, done.exception)
+    loaded = mingce.load_run(run)
+    for read in (loaded.rollouts, loaded.tokens, lambda step: loaded.rollout(step, 0)):
+        print("load_run", attempt(lambda: read(1)))
 """
 
 
-@pytest.mark.parametrize("bomb", ["numbers", "texts", "types"])
-def test_a_ledger_that_unpacks_to_gigabytes_is_refused(tmp_path: Path, bomb: str) -> None:
-    run = new_run(tmp_path, lines=b'{"step": 1, "a": 1}\n')
-    plant(run, numbers_without_end() if bomb == "numbers" else texts_without_end(), types=bomb == "types")
+BOMBS = {"numbers": "MB", "texts": "MB", "types": "is dictionary<"}
+
+
+@pytest.fixture(scope="module")
+def read_by_all(tmp_path_factory: pytest.TempPathFactory) -> dict[str, list[str]]:
+    """What every reader says of each bomb, one after the other in a process of its own."""
+    runs = {bomb: new_run(tmp_path_factory.mktemp(bomb), lines=b'{"step": 1, "a": 1}\n') for bomb in BOMBS}
+    for bomb, run in runs.items():
+        plant(run, numbers_without_end() if bomb == "numbers" else texts_without_end(), types=bomb == "types")
     done = subprocess.run(
-        [sys.executable, "-c", EVERY_READER, str(run), str(tmp_path / "out.html")],
+        [sys.executable, "-c", EVERY_READER, str(tmp_path_factory.mktemp("out")), *map(str, runs.values())],
         capture_output=True, text=True, timeout=300, env=os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)},
     )  # fmt: skip
     assert done.returncode == 0, done.stderr[-1500:]
-    lines = [line for line in done.stdout.splitlines() if line.partition(" ")[0] in WORDS_OF_READERS]
-    assert len(lines) == 10, done.stdout
+    return dict(zip(runs, (part.splitlines() for part in done.stdout.split("next run\n")[1:]), strict=True))
+
+
+@pytest.mark.parametrize("bomb", BOMBS)
+def test_a_ledger_that_unpacks_to_gigabytes_is_refused(read_by_all: dict[str, list[str]], bomb: str) -> None:
+    lines = [line for line in read_by_all[bomb] if line.partition(" ")[0] in WORDS_OF_READERS]
+    assert len(lines) == 10, read_by_all[bomb]
     for line in lines:
         assert "step-000001.parquet" in line, line
-        assert {"numbers": "MB", "texts": "MB", "types": "is dictionary<"}[bomb] in line, line
+        assert BOMBS[bomb] in line, line
 
 
 WORDS_OF_READERS = ("page", "damaged", "view", "explain", "verify", "load_run")

@@ -398,7 +398,6 @@ def test_it_only_shows(client: Client, method: str) -> None:
 def test_looking_changes_no_file(runs: Path, tmp_path: Path) -> None:
     run = tmp_path / "plain"
     shutil.copytree(runs / "plain", run)
-    (run / "ledger" / "uids.sqlite").unlink()
     before = {path: (path.stat().st_mtime_ns, path.stat().st_size) for path in run.rglob("*")}
     api = Api(Library([run]))
     api.runs(), api.run("plain"), api.step("plain", 1), api.rollout("plain", 1, 0), api.prompts("plain")

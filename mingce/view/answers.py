@@ -12,15 +12,9 @@ from mingce.record.tokens import Token
 from mingce.sources.logs import RunEvent, Skipped
 from mingce.sources.source import Damage, Status
 from mingce.specs.settings import AccountSettings
+from mingce.view.taught import Both
 
 Numbers = Sequence[float | None]
-
-
-class Both(TypedDict):
-    """A text in both languages."""
-
-    zh: str
-    en: str
 
 
 # ── runs ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

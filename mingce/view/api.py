@@ -24,7 +24,6 @@ from mingce.sources.rollouts import ODD, damage_reported, read_rollout
 from mingce.sources.source import Source, finite, plain
 from mingce.view.answers import (
     Audit,
-    Both,
     ColumnText,
     MetricText,
     OpenRollout,
@@ -39,8 +38,11 @@ from mingce.view.answers import (
     Texts,
     Through,
 )  # fmt: skip
+from mingce.view.apart import Apart
 from mingce.view.digits import encode
+from mingce.view.posted import read_pasted, read_question
 from mingce.view.step_index import Query, StepIndex, build_index
+from mingce.view.taught import Both
 from mingce.view.through import PromptIndex, through
 
 POINTS = 2000
@@ -48,6 +50,7 @@ RUNS = 200  # in one answer
 INDICES = 32  # steps whose columns are kept
 INDEXED_ROWS = 1_000_000  # in all of them
 SPARK = 60
+ANSWERING, CHECKING = 20.0, 60.0  # seconds that one question, and one text, may take
 SCORE = "critic/score/mean"
 _GROUPS = (
     "score", "val", "critic", "actor", "rollout", "response_length", "prompt_length", "audit", "timing_s", "perf",
@@ -64,6 +67,7 @@ class Api:
         self._audits: dict[tuple[str, int], tuple[object, Audit]] = {}
         self._prompts: dict[str, PromptIndex] = {}
         self._lock = Lock()
+        self._tutor, self._checker = Apart("ask", ANSWERING), Apart("check", CHECKING)
 
     def warm(self) -> None:
         """Answers once to nobody: the first reading of a ledger and of a tokenizer takes several times as long."""
@@ -213,6 +217,22 @@ class Api:
             if key not in self._audits or self._audits[key][0] != stamp:
                 self._audits[key] = stamp, cast(Audit, as_json(audit(source.dump(step))) | {"step": step})
             return self._audits[key][1]
+
+    def ask(self, body: bytes) -> bytes:
+        """The tutor's answer to a question about one rollout, as JSON."""
+        asked = read_question(body)
+        source, index = self._index(asked.run, asked.step)
+        with damage_reported(source, asked.step):
+            rollout = read_rollout(source, asked.step, asked.row, index.whitening)
+        if not any(rollout.columns["response_mask"]):
+            raise RunError(f"rollout {asked.row} of step {asked.step} has no chosen token; choose another one.")
+        place = f"{source.id} {asked.step} {asked.row} {source.stamp(asked.step)}"
+        return self._tutor.work(asked.lang, place, rollout, asked.lang, asked.level, asked.turns)
+
+    def check(self, body: bytes) -> bytes:
+        """A pasted text with what is right and wrong in it, as JSON."""
+        pasted = read_pasted(body)
+        return self._checker.work(pasted.lang, pasted.text)
 
     def progress(self, source_id: str) -> dict[str, str | int | None]:
         """How far a run is, cheap enough to be asked every second."""

@@ -24,6 +24,8 @@ from mingce.view import api as answers
 from mingce.view.api import Api
 from mingce.view.digits import encode
 from mingce.view.gate import LOOPBACK, Gate
+from mingce.view.posted import QUESTION_BYTES, TEXT_BYTES
+from mingce.view.posts import Posts
 from mingce.view.step_index import MAX_PAGE, PAGE, Query
 from mingce.view.together import Pieces, Together
 
@@ -98,6 +100,8 @@ def make_app(
         Route(f"{run}/events", events),
         Route("/api/texts", answer(lambda request: answers.texts())),
         Route("/api/playground", answer(lambda request: answers.playground())),
+        Route("/api/ask", Posts(api.ask, QUESTION_BYTES).endpoint, methods=["POST"]),
+        Route("/api/check", Posts(api.check, TEXT_BYTES).endpoint, methods=["POST"]),
     ]
     if static.is_dir():
         routes.append(Mount("/static", Assets(directory=static)))  # type: ignore[arg-type]

@@ -98,8 +98,3 @@ def _row_array(values: list[Any]) -> Any:
 def _frame(columns: dict[str, Any]) -> Any:
     table = pa.table(columns)
     return table.to_pandas() if importlib.util.find_spec("pandas") else table
-
-
-def load_run(path: Path | str) -> LoadedRun:
-    """Open a run's directory or a dump for reading."""
-    return LoadedRun(path)

@@ -1,4 +1,7 @@
-"""Who may ask, and what a browser may do with the answer: Host check, token, read-only methods, strict headers."""
+"""Who may ask, and what a browser may do with the answer: Host check, token, read-only methods, strict headers.
+
+Two addresses take a body, for a question or a text is too long for an address; they change nothing either.
+"""
 
 from __future__ import annotations
 
@@ -37,6 +40,8 @@ HEADERS = {
 }
 LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EVERYWHERE = ("0.0.0.0", "::", "")
+POSTED = ("/api/ask", "/api/check")
+"""What may be asked with a body."""
 
 
 def is_loopback(host: str) -> bool:
@@ -83,7 +88,10 @@ class Gate:
         headers = Headers(scope=scope)
         if not self._known_host(headers.get("host", "")):
             return _error(421, "this server does not go by that name; open the address that `mingce view` printed")
-        if scope["method"] not in ("GET", "HEAD"):
+        if scope["method"] == "POST" and scope["path"] in POSTED:
+            if not _same_origin(headers):
+                return _error(403, "only the page itself may ask this")
+        elif scope["method"] not in ("GET", "HEAD"):
             return _error(405, "this server only shows; it changes nothing", {"allow": "GET, HEAD"})
         return None if self._token is None else self._without_token(scope, headers, self._token)
 
@@ -111,6 +119,14 @@ class Gate:
         answer = RedirectResponse("/", 303)
         answer.set_cookie(cookie, token, httponly=True, samesite="strict", path="/")
         return answer
+
+
+def _same_origin(headers: Headers) -> bool:
+    """Whether it is this page that asks: browsers tell where a request with a body comes from."""
+    origin, site = headers.get("origin"), headers.get("sec-fetch-site", "same-origin")
+    if origin is not None and origin.partition("://")[2].lower() != headers.get("host", "").lower():
+        return False
+    return site in ("same-origin", "none")
 
 
 def _same(given: object, token: str) -> bool:

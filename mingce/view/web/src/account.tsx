@@ -64,7 +64,7 @@ export function Account({ book, t, sections, level, onLevel }: AccountProps) {
             </p>
           )}
           <Prose text={pick(section.words[level])} fill={inWords} />
-          {section.cases[its] && <Prose text={pick(section.cases[its])} fill={inWords} />}
+          {section.cases[its] && <Prose text={pick(section.cases[`${its}_${level}`] ?? section.cases[its])} fill={inWords} />}
         </article>
       ))}
     </section>

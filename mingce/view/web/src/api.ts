@@ -23,13 +23,22 @@ async function ask(path: string): Promise<unknown> {
     if (path in carried) return carried[path];
     throw new NotCarried(path);
   }
-  const answer = await fetch(path, { headers: { accept: "application/json" } });
+  return told(await fetch(path, { headers: { accept: "application/json" } }));
+}
+
+/** What the server makes of a question or a text that is too long for an address; it changes nothing there. */
+export async function post<T>(path: string, body: object): Promise<T> {
+  const headers = { accept: "application/json", "content-type": "application/json" };
+  return (await told(await fetch(path, { method: "POST", headers, body: JSON.stringify(body) }))) as T;
+}
+
+async function told(answer: Response): Promise<unknown> {
   const text = await answer.text();
   if (answer.ok) return JSON.parse(text);
   let reason = `${answer.status} ${answer.statusText}`;
   try {
-    const told = JSON.parse(text) as Record<string, unknown>;
-    reason = String(told.error ?? told.detail ?? told.reason ?? reason);
+    const said = JSON.parse(text) as Record<string, unknown>;
+    reason = String(said.error ?? said.detail ?? said.reason ?? reason);
   } catch {
     // not JSON: the status line has to do
   }
@@ -74,6 +83,8 @@ export const paths = {
   runs: "/api/runs",
   texts: "/api/texts",
   playground: "/api/playground",
+  ask: "/api/ask",
+  check: "/api/check",
   run: (id: string) => `/api/runs/${encodeURIComponent(id)}`,
   step: (id: string, step: number) => `${paths.run(id)}/steps/${step}`,
   rollout: (id: string, step: number, row: number) => `${paths.step(id, step)}/rollouts/${row}`,

@@ -3,6 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { exported, hasUnder, paths, useData } from "./api";
 import { firstLang, firstTheme, PrefsContext, remember, type Theme } from "./prefs";
 import { Audit } from "./pages/audit";
+import { Check } from "./pages/check";
 import { Playground } from "./pages/playground";
 import { Rollout } from "./pages/rollout";
 import { Run } from "./pages/run";
@@ -53,6 +54,9 @@ export function App() {
         </a>
         <Trail route={route} say={say} />
         <div class="bar-end">
+          <a href={to.check()} aria-current={route.parts[0] === "check" ? "page" : undefined}>
+            {say("核对解释", "Check a text")}
+          </a>
           <a href={to.playground()} aria-current={route.parts[0] === "playground" ? "page" : undefined}>
             {say("练习场", "Playground")}
           </a>
@@ -89,6 +93,7 @@ function Page({ route }: { route: Route }) {
   const { parts, query } = route;
   useEffect(() => scrollTo(0, 0), [parts.join("/")]);
   if (parts[0] === "playground") return <Playground />;
+  if (parts[0] === "check") return <Check />;
   if (parts[0] !== "run" || !parts[1]) return <Runs query={query} />;
   const [, id, page, step, rollout, row] = parts;
   if (page === "through") return <Through id={id} query={query} />;

@@ -39,10 +39,18 @@ function pieces(source: string): Piece[] {
   TOKEN.lastIndex = 0;
   for (let match = TOKEN.exec(source); match; match = TOKEN.exec(source)) {
     const [type, text] = Object.entries(match.groups!).find(([, value]) => value !== undefined)!;
-    if (type !== "space") found.push({ type, text: text!, spaced });
+    const sign = found.at(-1);
+    if (type === "number" && !spaced && sign && isSign(sign, found.at(-2))) found[found.length - 1] = { type, text: `−${text}`, spaced: sign.spaced };
+    else if (type !== "space") found.push({ type, text: text!, spaced });
     spaced = type === "space";
   }
   return found;
+}
+
+/** Whether a minus belongs to the number behind it: one with nothing before it to be taken from. */
+function isSign(minus: Piece, before: Piece | undefined): boolean {
+  if (minus.type !== "other" || (minus.text !== "−" && minus.text !== "-")) return false;
+  return !before || (before.type === "other" && "=+−·×/([{,<>≤≥≈→;:".includes(before.text));
 }
 
 /** A symbol where MathML cannot stand, as in a menu: V(s_t) as V(sₜ). */

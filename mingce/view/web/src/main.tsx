@@ -3,6 +3,7 @@ import "uplot/dist/uPlot.min.css";
 import "./style/base.css";
 import "./style/parts.css";
 import "./style/pages.css";
+import "./style/tutor.css";
 import { App } from "./app";
 import * as credit from "./credit";
 

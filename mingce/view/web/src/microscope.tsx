@@ -24,12 +24,14 @@ export interface MicroscopeProps {
   level: Level;
   /** Another picture in place of the curves and the table. */
   picture?: ComponentChildren;
+  /** What stands between the tokens and the table. */
+  below?: ComponentChildren;
   onColumn: (name: string) => void;
   onSelect: (t: number) => void;
   onLevel: (level: Level) => void;
 }
 
-export function Microscope({ book, words, column, selected, level, picture, onColumn, onSelect, onLevel }: MicroscopeProps) {
+export function Microscope({ book, words, column, selected, level, picture, below, onColumn, onSelect, onLevel }: MicroscopeProps) {
   const { say, pick } = usePrefs();
   const { rollout, columns } = book;
   const limit = useMemo(() => largest(columns[column] ?? []), [columns, column]);
@@ -88,6 +90,7 @@ export function Microscope({ book, words, column, selected, level, picture, onCo
             />
           )}
         </section>
+        {below}
         {picture ?? (
           <section class="card">
             <h2>{say("所有列", "All columns")}</h2>

@@ -35,6 +35,7 @@ const id = encodeURIComponent;
 export const to = {
   runs: (query?: Query) => address("/", query),
   playground: () => address("/playground"),
+  check: () => address("/check"),
   run: (run: string) => address(`/run/${id(run)}`),
   step: (run: string, step: number, query?: Query) => address(`/run/${id(run)}/step/${step}`, query),
   rollout: (run: string, step: number, row: number, query?: Query) =>

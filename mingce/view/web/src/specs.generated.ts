@@ -6,6 +6,7 @@ const FLOAT32_EPS = 1.1920928955078125e-07;
 const MAX_LOG_RATIO = 20.0;
 const MAX_SEQUENCE_LOG_RATIO = 10.0;
 const SMALL = 0.0005;
+const SAME = 1e-06;
 const STATE_END = 12;
 
 export function zeros(mask) {
@@ -317,7 +318,7 @@ export function value_term(vpred, return_, value, cliprange_value = 0.5) {
 }
 
 export function row_of(columns, settings, bootstrap, whitening, others) {
-  let following, high, known, left, low, mask, new_, old, rewards, shared, slots, total;
+  let flat, following, high, known, left, low, mask, new_, old, rewards, shared, slots, total;
   mask = columns["response_mask"];
   slots = chosen(list(mask).map((m) => !!(m)));
   following = repeat([null], mask.length);
@@ -330,8 +331,25 @@ export function row_of(columns, settings, bootstrap, whitening, others) {
   total = ((rewards == null) ? null : fsum(list(slots).map((t) => or_zero(rewards[t]))));
   [old, new_] = [(columns["old_log_probs"] ?? null), (columns["new_log_probs"] ?? null)];
   known = ((old != null) && (new_ != null) && (slots.length > 0));
-  shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
+  flat = says_one_number((columns["values"] ?? null), slots, bootstrap);
+  shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "flat": flat, "flat_credit": (flat && reads_values(settings["estimator"])), "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
   return { shared: ({ ...shared, ...others }), following: following, left: left };
+}
+
+export function says_one_number(values, slots, bootstrap) {
+  let first, others;
+  if (((values == null) || (slots.length < 2) || any(list(slots).map((t) => (values[t] == null))))) {
+    return false;
+  }
+  first = or_zero(values[slots[0]]);
+  others = concat(list(slots).map((t) => or_zero(values[t])), (bootstrap ? [bootstrap] : []));
+  return !(any(list(others).map((x) => (Math.abs((x - first)) > SAME))));
+}
+
+export function reads_values(estimator) {
+  let spec;
+  spec = (ESTIMATORS[(estimator || "")] ?? null);
+  return ((spec != null) && spec.inputs.includes("values"));
 }
 
 export function group_facts(rewards, masks, own) {
@@ -386,7 +404,7 @@ export function section_applies(section, facts, settings) {
 }
 
 export function section_case(rule, facts, columns, t) {
-  let clipped, ending, gap, number;
+  let clipped, ending, flat, gap, number;
   if ((rule == null)) {
     return null;
   }
@@ -404,6 +422,10 @@ export function section_case(rule, facts, columns, t) {
   if ((rule === "ratio")) {
     gap = (facts["ratio"] - 1);
     return ((Math.abs(gap) < SMALL) ? "same" : ((gap > 0) ? "up" : "down"));
+  }
+  flat = (["advantage", "whitened"].includes(rule) ? facts["flat_credit"] : ((rule === "delta") && facts["flat"]));
+  if (flat) {
+    return "flat";
   }
   number = facts[rule];
   return ((Math.abs(number) < SMALL) ? "zero" : ((number > 0) ? "positive" : "negative"));

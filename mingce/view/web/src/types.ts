@@ -1,11 +1,5 @@
-// Written by scripts/make_page_specs.py from mingce/view/answers.py; change that and run `make web`.
+// Written by scripts/make_page_specs.py from mingce/view/answers.py and taught.py; then `make web`.
 // What the server says. Numbers that are not finite arrive as null.
-
-/** A text in both languages. */
-export interface Both {
-  zh: string;
-  en: string;
-}
 
 /** A run in the list of runs; `message` says why nothing of it can be shown. */
 export interface RunSummary {
@@ -301,6 +295,12 @@ export interface SectionText {
   column: string | null;
 }
 
+/** A text in both languages. */
+export interface Both {
+  zh: string;
+  en: string;
+}
+
 /** Everything the page says about columns, settings and a token's account. */
 export interface Texts {
   columns: ColumnText[];
@@ -375,6 +375,75 @@ export interface SeedExample {
 export interface Playground {
   examples: SeedExample[];
   errata: SeedExample[];
+}
+
+/** A claim of the question, its verdict (right, wrong, half, near) and that verdict in words. */
+export interface Judged {
+  quote: string;
+  verdict: string;
+  label: string;
+  reason: string;
+}
+
+/** A table of an answer; `texts` are the columns without numbers, a heading's second line is a symbol. */
+export interface Grid {
+  headings: string[];
+  rows: string[][];
+  texts: number[];
+}
+
+/** Where a function stands in mingce's files. */
+export interface CodePlace {
+  file: string;
+  line: number;
+  name: string;
+}
+
+/** A topic that can be opened. */
+export interface Choice {
+  topic: string;
+  title: string;
+}
+
+/** The tutor's answer; `token` is the one it is about, `action` what was asked for that the page does not do. */
+export interface Taught {
+  lang: string;
+  title: string;
+  judgements: Judged[];
+  about: string;
+  text: string;
+  formula: string;
+  lines: string[];
+  tables: Grid[];
+  code: CodePlace[];
+  peers: string;
+  choices: Choice[];
+  token: number;
+  action: string;
+  declined: boolean;
+}
+
+/** How many sentences of a text are what. */
+export interface Counts {
+  wrong: number;
+  right: number;
+  unverified: number;
+}
+
+/** A text sentence by sentence, and the same as a page of its own in both languages. */
+export interface Checked {
+  segments: Segment[];
+  counts: Counts;
+  pages: Both;
+}
+
+/** A sentence, or what lies between two. `right` are the right numbers, `notes` the reasons, (中文, English). */
+export interface Segment {
+  text: string;
+  status: "right" | "wrong" | "unverified" | "plain";
+  notes: [string, string][];
+  right: [string, string][];
+  formulas: string[];
 }
 
 export type Num = number | null;

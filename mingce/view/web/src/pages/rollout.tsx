@@ -1,6 +1,8 @@
 /** The microscope: one rollout, every token in its colour, its curves, its account; the credit map; what if. */
 import { useEffect, useMemo, useState } from "preact/hooks";
 import { has, paths, useData } from "../api";
+import { AskPanel } from "../ask_panel";
+import { useDialogue } from "../asking";
 import { CreditMap } from "../credit_map";
 import type { Book } from "../facts";
 import { Await } from "../loading";
@@ -67,6 +69,7 @@ function Open({ id, query, rollout, words }: OpenProps) {
     });
   };
   const select = (token: number) => replace(address({ token }));
+  const dialogue = useDialogue(id, rollout.step, rollout.row);
   useTokenKeys(rollout.tokens.length, selected, select);
   useEffect(() => remember("level", level), [level]);
 
@@ -92,6 +95,7 @@ function Open({ id, query, rollout, words }: OpenProps) {
       <Microscope
         {...{ book, words, column, selected, level }}
         picture={view === "map" ? <CreditMap book={book} selected={selected} onSelect={select} /> : undefined}
+        below={view === "microscope" && selected !== null && <AskPanel {...{ dialogue, book, level }} t={selected} onSelect={select} />}
         onColumn={(name) => replace(address({ column: name }))}
         onSelect={select}
         onLevel={setLevel}
