@@ -15,9 +15,9 @@ def load_run(path: Path | str) -> LoadedRun:
     run = mingce.load_run("runs/demo")
     run.metrics(); run.rollouts(12); run.tokens(12); run.rollout(12, 0)
     """
-    from mingce.view import frames
+    from mingce.view.frames import LoadedRun
 
-    return frames.load_run(path)
+    return LoadedRun(path)
 
 
 def train(*settings: str, recipe: Path | str | None = None, quiet: bool = False) -> LoadedRun:

@@ -9,7 +9,7 @@ A page is prose with blocks in it, each between a comment that says what stands 
     <!-- $ mingce example -->                a command and what it prints
     <!-- $ mingce example ## head -12 -->    the same, of which the second command leaves a part
     <!-- source: examples/x.py gae -->       a function's source
-    <!-- mingce plan --gpus 64 … -->         a plan as Markdown (mingce/plan/page.py)
+    <!-- mingce plan --gpus 64 … -->         a plan as Markdown (scripts/plan_tables.py)
 
 The commands of a page run one after the other in an empty directory. `<!-- file: reward.py -->` above a code block puts
 that block there first.
@@ -28,8 +28,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from docs_blocks import BLOCKS, ROOT, TABLES
-
-from mingce.plan.page import refreshed
+from plan_tables import refreshed
 
 LANGS = ("en", "zh")
 WIDTH = 100

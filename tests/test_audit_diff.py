@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import copy
+import io
+import re
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -10,9 +12,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from rich.console import Console
 
 from mingce.algorithms.advantage import gae
-from mingce.audit.diff import Difference, Part, compare
+from mingce.audit.diff import Difference, Part, Spot, compare
+from mingce.commands.diff import show
 from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
@@ -80,6 +84,11 @@ def whiten(dump: Dump, ddof: int = 1, mean: bool = False) -> None:
 Change = Callable[[Dump], Any]
 
 
+def said(found: Difference, lang: str) -> list[str]:
+    """The verdict, why, how rows were matched, and the rest."""
+    return [found.verdict(lang), *found.about(lang), *found.others(lang)]
+
+
 def finding(change: Change, seed: int) -> Difference:
     a = batch(seed)
     b = copy.deepcopy(a)
@@ -87,7 +96,7 @@ def finding(change: Change, seed: int) -> Difference:
     with np.errstate(all="raise"):
         found = compare(a, b)
     for lang in ("zh", "en"):
-        assert all(found.sentences(lang))
+        assert all(said(found, lang))
     return found
 
 
@@ -183,15 +192,15 @@ def test_reasons(change: Change, column: str, code: str, seed: int) -> None:
 
 
 def test_the_words_say_which_side() -> None:
-    assert "γ = 0.98, λ = 0.9, B γ = 1" in finding(lambda d: finish(d, gamma=1.0), 1).sentences("en")[1]
-    assert "A takes 0.1·k1, B takes 0.2·k1" in finding(lambda d: finish(d, beta=0.2), 1).sentences("en")[1]
-    assert "the EOS" in finding(no_eos, 1).sentences("en")[1]
-    assert "N − 1" in finding(lambda d: whiten(d, ddof=0), 1).sentences("en")[1]
-    assert "B adds the mean back" in finding(lambda d: whiten(d, mean=True), 1).sentences("en")[1]
+    assert "γ = 0.98, λ = 0.9, B γ = 1" in said(finding(lambda d: finish(d, gamma=1.0), 1), "en")[1]
+    assert "A takes 0.1·k1, B takes 0.2·k1" in said(finding(lambda d: finish(d, beta=0.2), 1), "en")[1]
+    assert "the EOS" in said(finding(no_eos, 1), "en")[1]
+    assert "N − 1" in said(finding(lambda d: whiten(d, ddof=0), 1), "en")[1]
+    assert "B adds the mean back" in said(finding(lambda d: whiten(d, mean=True), 1), "en")[1]
     raw = set_column("whitened_advantages", lambda d: d.columns["advantages"])
-    assert "A whitens" in finding(raw, 1).sentences("en")[1]
+    assert "A whitens" in said(finding(raw, 1), "en")[1]
     rolled = set_column("scores", lambda d: np.roll(d.columns["scores"], 1, 1))
-    assert "+1 slots" in finding(rolled, 1).sentences("en")[1]
+    assert "+1 slots" in said(finding(rolled, 1), "en")[1]
 
 
 def test_engine_noise() -> None:
@@ -206,7 +215,7 @@ def test_engine_noise() -> None:
 def test_equal_dumps_are_equal(seed: int) -> None:
     found = finding(lambda d: None, seed)
     assert found.same
-    assert "the same" in found.sentences("en")[0]
+    assert "the same" in said(found, "en")[0]
 
     def rounded(dump: Dump) -> None:
         for name, column in dump.columns.items():
@@ -214,8 +223,8 @@ def test_equal_dumps_are_equal(seed: int) -> None:
                 dump.columns[name] = torch.from_numpy(column).bfloat16().float().numpy()
 
     found = finding(rounded, seed)
-    assert found.first is None, found.sentences("en")
-    assert "up to rounding" in found.sentences("en")[0]
+    assert found.first is None, said(found, "en")
+    assert "up to rounding" in said(found, "en")[0]
 
 
 def test_rows_in_another_order_and_width() -> None:
@@ -245,8 +254,12 @@ def test_rows_in_another_order_and_width() -> None:
 
 
 def test_the_share_of_rows_is_never_rounded_to_none_or_to_a_power_of_ten() -> None:
-    for rows, said in ((0.001, "values: 0.1% of rows differ"), (1.0, "values: 100% of"), (0.9999, "values: 100% of")):
-        assert Part("values", "differs", rows, 1.0, 1.0, None).sentence("en").startswith(said)
+    for rows, share in ((0.001, "0.1%"), (1.0, "100%"), (0.9999, "100%")):
+        part = Part("values", "differs", rows, 1.0, 1.0, Spot(3, 3, 5, 1.0, 2.0))
+        difference = Difference("a", "b", "uid", reordered=False, rows=1000, only_a=[], only_b=[], parts=[part])
+        console = Console(file=io.StringIO(), width=100)
+        show(console, difference, "en")
+        assert re.search(rf"values +3 +5 +1 +2 +{share}", console.file.getvalue())  # type: ignore[attr-defined]
 
 
 def test_the_spot_is_in_the_numbering_of_each_dump() -> None:
@@ -278,12 +291,12 @@ def test_scalars_settings_and_missing_columns() -> None:
     assert found.first.column == "pg_loss"
     assert found.settings == {"lam": (0.9, 1.0)}
     assert found.columns_a == ["kl"]
-    assert "logged pg_loss" in found.sentences("en")[0]
+    assert "logged pg_loss" in said(found, "en")[0]
 
 
 def test_damaged_dumps() -> None:
     empty = Dump({"response_mask": np.zeros((0, 0), dtype=bool), "values": np.zeros((0, 0), dtype=np.float32)})
-    assert compare(empty, empty).sentences("zh")
+    assert said(compare(empty, empty), "zh")
     assert compare(empty, batch(1)).rows == 0
     for fill in (np.nan, np.inf):
         for name in ("values", "whitened_advantages", "rewards", "old_log_probs", "scores"):

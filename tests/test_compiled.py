@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import shutil
 import subprocess
@@ -79,7 +80,9 @@ def test_damaged_machine_code_is_compiled_anew(tmp_path: Path) -> None:
         number, said = result()
         assert number == "4950.0"
         assert said == f"The compiled code kept in {file} is damaged and is compiled anew.\n"
-        assert result() == ("4950.0", "")
+        written = file.read_bytes()
+        assert hashlib.sha256(written[32:]).digest() == written[:32]
+    assert result() == ("4950.0", "")
 
 
 @pytest.fixture

@@ -29,9 +29,23 @@ def test_a_killed_worker_is_one_failed_test(bodies: list[str], workers: int, gro
     ]
     (tmp_path / "test_some.py").write_text("import os, signal, time\nimport pytest\n\n" + "\n".join(tests))
     done = subprocess.run(
-        [sys.executable, "-m", "pytest", "-q", "-n", str(workers), "--dist", "loadgroup", "-p", "crashes"],
+        [
+            sys.executable,
+            "-m",
+            "pytest",
+            "-q",
+            "-p",
+            "xdist",
+            "-n",
+            str(workers),
+            "--dist",
+            "loadgroup",
+            "-p",
+            "crashes",
+        ],
         cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(Path(crashes.__file__).parent)},
+        # without the other plugins, whose imports take longer than these tests
+        env={**os.environ, "PYTHONPATH": str(Path(crashes.__file__).parent), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         capture_output=True,
         text=True,
         timeout=300,

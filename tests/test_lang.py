@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -11,6 +12,7 @@ from pathlib import Path
 import pytest
 import yaml
 from typer.main import get_command
+from typer.testing import CliRunner
 
 from mingce.base.errors import SettingError
 from mingce.base.lang import display_lang
@@ -27,6 +29,14 @@ def mingce(*words: str, cwd: Path | None = None, **env: str) -> subprocess.Compl
     """A real process, with nothing in its environment that names a language but what is given."""
     command = [sys.executable, "-m", "mingce.cli", *words]
     return subprocess.run(command, capture_output=True, env=PLAIN | {"COLUMNS": "120"} | env, cwd=cwd)
+
+
+def here(*words: str, **env: str) -> str:
+    """What the command prints, in this process, which has torch loaded; its environment as in `mingce`."""
+    unset = dict.fromkeys(("LC_ALL", "LC_MESSAGES", "LANG", "MINGCE_LANG"))
+    done = CliRunner().invoke(app, words, env={"COLUMNS": "120", **unset, **env})
+    assert done.exit_code == 0, (words, done.output)
+    return done.stdout
 
 
 @pytest.mark.parametrize("command", COMMANDS)
@@ -72,7 +82,7 @@ def test_the_option_is_stronger_than_the_environment() -> None:
     assert english in mingce("columns", "returns", "-l", "en", LANG="zh_CN.UTF-8", MINGCE_LANG="zh").stdout
 
 
-def test_the_demo_is_chinese_and_its_display_the_readers(tmp_path: Path) -> None:
+def test_the_demo_is_chinese_and_its_display_the_readers(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """One run of the Chinese task, shown in English by train, in either language by whatever opens it."""
     done = mingce("train", *SMALL, "name=demo", cwd=tmp_path, LANG="C.UTF-8")
     shown = done.stdout.decode()
@@ -80,17 +90,16 @@ def test_the_demo_is_chinese_and_its_display_the_readers(tmp_path: Path) -> None
     assert "self-check: KL to the reference 0" in shown
     assert "请问" in shown
     assert "训练完成" not in shown
-    again = mingce("resume", "runs/demo", "steps=2", "--lang", "zh", cwd=tmp_path, LANG="C.UTF-8").stdout.decode()
-    assert "训练完成" in again
+    monkeypatch.chdir(tmp_path)
+    assert "训练完成" in here("resume", "runs/demo", "steps=2", "--lang", "zh", LANG="C.UTF-8")
     for lang, says in (("zh", "第 2 步的策略"), ("en", "the policy of step 2")):
-        done = mingce("export", "runs/demo", "--out", lang, "--lang", lang, cwd=tmp_path, LANG="C.UTF-8")
-        assert says in done.stdout.decode()
+        assert says in here("export", "runs/demo", "--out", lang, "--lang", lang, LANG="C.UTF-8")
     words = ("eval", "runs/demo", "--examples", "2", "--samples", "1")
-    assert "准确率" in (chinese := mingce(*words, cwd=tmp_path, LANG="zh_CN.UTF-8").stdout.decode())
-    assert "accuracy" in (english := mingce(*words, cwd=tmp_path, LANG="C.UTF-8").stdout.decode())
+    assert "准确率" in (chinese := here(*words, LANG="zh_CN.UTF-8"))
+    assert "accuracy" in (english := here(*words, LANG="C.UTF-8"))
     assert "请问" in chinese
     assert "请问" in english
-    assert json.loads(mingce(*words, "--json", "--lang", "en", cwd=tmp_path).stdout)["lang"] == "zh"
+    assert json.loads(here(*words, "--json", "--lang", "en"))["lang"] == "zh"
 
 
 def test_the_tasks_language_is_a_setting_of_the_task() -> None:
@@ -111,16 +120,14 @@ def test_runs_and_recipes_made_before_open_as_they_were(tmp_path: Path) -> None:
 
 
 def test_a_run_made_before_resumes_to_the_same_bytes(tmp_path: Path) -> None:
-    settings = (*SMALL, "lang=en", "name=run", "keep.checkpoint_every=1")
-    for root in ("new", "old"):
-        mingce("train", *settings, f"root={root}", cwd=tmp_path)
+    here("train", *SMALL, "lang=en", "name=run", "keep.checkpoint_every=1", f"root={tmp_path / 'new'}")
+    shutil.copytree(tmp_path / "new", tmp_path / "old")
     config = tmp_path / "old" / "run" / "config.yaml"
     values = yaml.safe_load(config.read_text(encoding="utf-8"))
     values["lang"] = values["data"].pop("lang")
     config.write_text(yaml.safe_dump(values, sort_keys=False), encoding="utf-8")
     for root in ("new", "old"):
-        done = mingce("resume", f"{root}/run", "steps=2", cwd=tmp_path)
-        assert done.returncode == 0, done.stderr.decode()
+        here("resume", str(tmp_path / root / "run"), "steps=2")
     new, old = ((tmp_path / root / "run" / "metrics.jsonl").read_bytes() for root in ("new", "old"))
     assert new == old
     assert new.count(b"\n") == 3  # validation before the first step, and two steps

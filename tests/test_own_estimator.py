@@ -160,7 +160,7 @@ def test_a_stranger_s_code_is_executed_by_training_alone_and_only_once_trusted(
     reading = {
         ("audit", stranger): "odd is a user-defined estimator and is not run here",
         ("view", stranger, "--export", tmp_path / "page.html"): "page.html",
-        ("explain", stranger, "--step", "2"): "is code of one's own, which is not executed here",
+        ("explain", stranger, "--step", "2"): "is your own code, which is not run here",
         ("eval", stranger, "--examples", "1", "--samples", "1"): "greedy",
         ("export", stranger, "--out", tmp_path / "model"): "",
     }

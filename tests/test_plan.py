@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from plan_models import ROOT, TINY
+from plan_tables import parse, refreshed
 from rich.console import Console
 
 from mingce.base.errors import MingceError
@@ -23,7 +24,6 @@ from mingce.plan.fit import fit
 from mingce.plan.growth import turning_point
 from mingce.plan.hardware import GPUS, Cluster
 from mingce.plan.job import read_job
-from mingce.plan.page import parse, refreshed
 from mingce.plan.plan import Request, make_plan
 from mingce.plan.presets import find_shape
 from mingce.plan.speed import step_speed

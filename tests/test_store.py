@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import sqlite3
 import time
 from pathlib import Path
 from typing import Any
@@ -209,28 +208,17 @@ def test_finding_follows_what_is_dropped_rewritten_and_copied_in(store: LedgerSt
     assert store.find("1-5-3") == (1, 3)
 
 
-def test_finding_survives_a_lost_or_damaged_index(store: LedgerStore) -> None:
-    for step in range(3):
-        store.write(step, make_ledger(40, 3, step=step))
-    index = store.directory / "uids.sqlite"
-    index.unlink()
-    assert store.find("1-0-3") == (1, 3)
-    index.write_bytes(b"SQLite format 3\0" + b"nonsense" * 500)
-    assert store.find("2-0-3") == (2, 3)
-    assert store.find("0-0-3") == (0, 3)
-    with sqlite3.connect(index) as database:
-        ((keys,),) = database.execute("SELECT keys FROM files WHERE step = 0").fetchall()
-        database.execute("UPDATE files SET keys = ? WHERE step = 0", (keys[8:] + keys[:8],))  # every row off by one
-    assert store.find("0-0-3") == (0, 3)
-
-
-def test_training_goes_on_without_the_index(store: LedgerStore) -> None:
+@pytest.mark.parametrize("index", ["a file", "a directory"])
+def test_the_index_that_older_versions_kept_is_left_alone(store: LedgerStore, index: str) -> None:
     store.directory.mkdir()
-    (store.directory / "uids.sqlite").mkdir()
+    kept = store.directory / "uids.sqlite"
+    kept.mkdir() if index == "a directory" else kept.write_bytes(b"SQLite format 3\0" + b"nonsense" * 500)
     ledger = make_ledger(40, 3, step=1)
     store.write(1, ledger)
     assert_same(store.read(1), ledger)
+    assert store.steps() == [1]
     assert store.find("1-0-9") == (1, 9)
+    assert kept.exists()
 
 
 # ── damage ───────────────────────────────────────────────────────────────────────────────────────────────────────────

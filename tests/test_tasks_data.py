@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -202,20 +203,24 @@ def length(prompt: Prompt) -> int:
 
 def test_over_long_prompts_are_left_out_cut_or_refused() -> None:
     examples = texts("abc", "abcdef", "abcd", CHAT)
-    kept, overlong = filter_prompts(examples, length, 4)
+    kept, overlong = filter_prompts(examples, each(length), 4)
     assert [example.prompt for example in kept] == ["abc", "abcd"]
     assert overlong == 2
-    kept, overlong = filter_prompts(examples[:3], length, 4, "cut")
+    kept, overlong = filter_prompts(examples[:3], each(length), 4, "cut")
     assert [(example.uid, example.prompt) for example in kept] == [("e0", "abc"), ("e1", "cdef"), ("e2", "abcd")]
     assert overlong == 1
     with pytest.raises(DataError, match="prompt of e3 has 13 tokens where 8 are allowed, and a chat cannot be cut"):
-        filter_prompts(examples, length, 8, "cut")
+        filter_prompts(examples, each(length), 8, "cut")
     with pytest.raises(DataError, match="prompt of e1 has 6 tokens where 4 are allowed;"):
-        filter_prompts(examples, length, 4, "error")
+        filter_prompts(examples, each(length), 4, "error")
     with pytest.raises(DataError, match="every one of the 4 prompts"):
-        filter_prompts(examples, length, 2)
+        filter_prompts(examples, each(length), 2)
     with pytest.raises(UnknownNameError, match="filter"):
-        filter_prompts(examples, length, 2, "filtr")  # type: ignore[arg-type]
+        filter_prompts(examples, each(length), 2, "filtr")  # type: ignore[arg-type]
+
+
+def each(length: Callable[[Prompt], int]) -> Callable[[list[Prompt]], list[int]]:
+    return lambda prompts: [length(prompt) for prompt in prompts]
 
 
 @given(st.lists(st.text(st.sampled_from("ab "), min_size=1, max_size=30), min_size=1, max_size=10), st.integers(1, 20))
@@ -224,7 +229,7 @@ def test_a_cut_prompt_is_the_longest_end_that_fits(prompts: list[str], most: int
         assert isinstance(prompt, str)
         return len(prompt.replace("ab", "x"))
 
-    kept, overlong = filter_prompts(texts(*prompts), merging, most, "cut")
+    kept, overlong = filter_prompts(texts(*prompts), each(merging), most, "cut")
     assert overlong == sum(merging(prompt) > most for prompt in prompts)
     for before, after in zip(prompts, kept, strict=True):
         assert isinstance(after.prompt, str)

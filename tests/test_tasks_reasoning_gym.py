@@ -6,11 +6,11 @@ import pickle
 import sys
 
 import pytest
+from scored import score_all
 
 from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.tasks.base import Example
 from mingce.tasks.reasoning_gym import ReasoningGym, answer_text, question_of
-from mingce.tasks.scoring import score_all
 
 SMALL = {"min_terms": 2, "max_terms": 2, "min_digits": 1, "max_digits": 1}
 

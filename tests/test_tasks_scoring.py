@@ -12,13 +12,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from scored import score_all
 
 import mingce
 from mingce.base.errors import RewardError, SettingError
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Score
 from mingce.tasks.function import FunctionScorer
-from mingce.tasks.scoring import Scoring, score_all
+from mingce.tasks.scoring import Scoring
 
 REWARD = """
 import os, signal, subprocess, sys, time
@@ -186,8 +187,8 @@ def test_workers_end_with_a_killed_parent(reward: FunctionScorer, tmp_path: Path
     source = f"""
 from mingce.tasks.base import Example
 from mingce.tasks.function import FunctionScorer
-from mingce.tasks.scoring import score_all
-score_all(FunctionScorer({str(reward.path)!r}), [Example("e", "", "", "")], ["child {tmp_path / "pid"}"], workers=1)
+from mingce.tasks.scoring import Scoring
+Scoring(FunctionScorer({str(reward.path)!r}), workers=1).score([Example("e", "", "", "")], ["child {tmp_path / "pid"}"])
 """
     (tmp_path / "parent.py").write_text(source)
     parent = run_script(tmp_path / "parent.py")
@@ -205,9 +206,9 @@ def test_workers_do_not_run_the_script_again_that_started_them(reward: FunctionS
     source = f"""
 from mingce.tasks.base import Example
 from mingce.tasks.function import FunctionScorer
-from mingce.tasks.scoring import score_all
+from mingce.tasks.scoring import Scoring
 print("here")
-print(score_all(FunctionScorer({str(reward.path)!r}), [Example("e", "", "", "")], ["four"], workers=1)[0].score)
+print(Scoring(FunctionScorer({str(reward.path)!r}), workers=1).score([Example("e", "", "", "")], ["four"])[0].score)
 """
     (tmp_path / "script.py").write_text(source)
     assert run_script(tmp_path / "script.py").communicate()[0].split() == ["here", "4.0"]
@@ -217,10 +218,10 @@ def test_a_scorer_of_the_script_itself_is_refused(tmp_path: Path) -> None:
     source = """
 from mingce.base.errors import RewardError
 from mingce.tasks.base import Example, Score
-from mingce.tasks.scoring import score_all
+from mingce.tasks.scoring import Scoring
 def scorer(example, response): return Score(1.0)
 try:
-    score_all(scorer, [Example("e", "", "", "")], ["four"], workers=1)
+    Scoring(scorer, workers=1).score([Example("e", "", "", "")], ["four"])
 except RewardError as error:
     print(error)
 """

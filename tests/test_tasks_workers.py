@@ -18,13 +18,14 @@ import numpy as np
 import pytest
 import torch
 from rich.console import Console
+from scored import score_all
 from test_train import SMALL, same_files
 
 from mingce.base.errors import RewardError
 from mingce.record.run import Run
 from mingce.tasks.base import Example, Score
 from mingce.tasks.function import FunctionScorer
-from mingce.tasks.scoring import Scoring, score_all
+from mingce.tasks.scoring import Scoring
 from mingce.training import start
 
 HEAD = "def compute_score(data_source, solution_str, ground_truth, extra_info):\n"
@@ -207,8 +208,8 @@ def test_a_worker_stuck_in_a_c_call_ends_with_a_killed_trainer(tmp_path: Path) -
     source = f"""
 from mingce.tasks.base import Example
 from mingce.tasks.function import FunctionScorer
-from mingce.tasks.scoring import score_all
-score_all(FunctionScorer({str(reward.path)!r}), [Example("e", "", "", "")], ["pid {tmp_path / "pid"}"], workers=1)
+from mingce.tasks.scoring import Scoring
+Scoring(FunctionScorer({str(reward.path)!r}), workers=1).score([Example("e", "", "", "")], ["pid {tmp_path / "pid"}"])
 """
     trainer = subprocess.Popen(
         [sys.executable, "-c", source], env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}

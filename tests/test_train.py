@@ -58,11 +58,11 @@ def filled(config: Config, roles: Roles) -> Ledger:
 
 @pytest.mark.parametrize("estimator", ["gae", "grpo", "rloo", "monte_carlo"])
 def test_it_learns(tmp_path: Path, estimator: str) -> None:
-    """A dozen steps lift the sampled accuracy on held-out prompts from under a half to over three quarters."""
-    run = trained(tmp_path, f"estimator={estimator}", "steps=12", "validation.every=0", "keep.checkpoint_every=100")
+    """Six steps lift the sampled accuracy on held-out prompts from under a half to over four fifths."""
+    run = trained(tmp_path, f"estimator={estimator}", "steps=6", "validation.every=0", "keep.checkpoint_every=100")
     metrics = run.metrics()
     assert metrics[0]["val/accuracy_sampled"] <= 0.55
-    assert metrics[-1]["val/accuracy_sampled"] >= 0.75
+    assert metrics[-1]["val/accuracy_sampled"] >= 0.8
     assert metrics[-1]["val/accuracy_greedy"] >= 0.9
     assert metrics[-1]["critic/kl"] > metrics[1]["critic/kl"] == pytest.approx(0, abs=1e-5)
     assert ("critic/vf_loss" in metrics[-1]) == ESTIMATORS[estimator].needs_critic

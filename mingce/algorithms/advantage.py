@@ -196,46 +196,41 @@ def _groups(rewards: Tensor, mask: Tensor, group: Tensor | Sequence[Any]) -> _Gr
     return _Groups(total, size, mean, torch.where(variance > noise, variance, 0.0).sqrt(), weighted)
 
 
-def _spread(row_advantages: Tensor, rewards: Tensor, mask: Tensor) -> Credit:
-    """The same advantage on every chosen token of a row."""
-    return Credit(keep(row_advantages.to(rewards.dtype)[:, None].expand(mask.shape), mask))
+def _against_group(
+    rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any], advantage: Callable[[_Groups], Tensor]
+) -> Credit:
+    """A row's advantage [B] on each of its chosen tokens; 0 in a group of one, and where all got the same."""
+    mask = as_mask(response_mask)
+    same_shape(mask, rewards=rewards)
+    groups = _groups(rewards, mask, group)
+    rows = torch.where(groups.std > 0, advantage(groups), 0.0).to(rewards.dtype)
+    return Credit(keep(rows[:, None].expand(mask.shape), mask))
 
 
 @torch.no_grad()
 def grpo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any], epsilon: float = 1e-6) -> Credit:
     """(total − group mean) / (group std + ε). A group of one, or one where all got the same, learns nothing: 0."""
-    mask = as_mask(response_mask)
-    same_shape(mask, rewards=rewards)
-    g = _groups(rewards, mask, group)
-    return _spread(torch.where(g.std > 0, (g.total - g.mean) / (g.std + epsilon), 0.0), rewards, mask)
+    return _against_group(rewards, response_mask, group, lambda g: (g.total - g.mean) / (g.std + epsilon))
 
 
 @torch.no_grad()
 def dr_grpo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
     """total − group mean, without the division; goes with loss_agg_mode = seq-mean-token-sum-norm."""
-    mask = as_mask(response_mask)
-    same_shape(mask, rewards=rewards)
-    g = _groups(rewards, mask, group)
-    return _spread(torch.where(g.std > 0, g.total - g.mean, 0.0), rewards, mask)
+    return _against_group(rewards, response_mask, group, lambda g: g.total - g.mean)
 
 
 @torch.no_grad()
 def rloo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
     """total − mean of the group's other samples (leave one out); a group of one gets 0."""
-    mask = as_mask(response_mask)
-    same_shape(mask, rewards=rewards)
-    g = _groups(rewards, mask, group)
-    others = (g.total - g.mean) * g.size / (g.size - 1).clamp(min=1)
-    return _spread(torch.where(g.std > 0, others, 0.0), rewards, mask)
+    return _against_group(
+        rewards, response_mask, group, lambda g: (g.total - g.mean) * g.size / (g.size - 1).clamp(min=1)
+    )
 
 
 @torch.no_grad()
 def opo(rewards: Tensor, response_mask: Tensor, group: Tensor | Sequence[Any]) -> Credit:
     """total − the group's mean weighted by length, the baseline of least variance; a group of one gets 0."""
-    mask = as_mask(response_mask)
-    same_shape(mask, rewards=rewards)
-    g = _groups(rewards, mask, group)
-    return _spread(torch.where(g.std > 0, g.total - g.weighted_mean, 0.0), rewards, mask)
+    return _against_group(rewards, response_mask, group, lambda g: g.total - g.weighted_mean)
 
 
 @torch.no_grad()

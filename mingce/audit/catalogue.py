@@ -22,13 +22,14 @@ class BugClass(NamedTuple):
     link: str
 
 
-def _github(place: str) -> str:
-    return f"https://github.com/{place}"
+def github(place: str | None) -> str:
+    """The address of a public report; nothing where there is none."""
+    return f"https://github.com/{place}" if place else ""
 
 
 _ZH, _EN = (texts.named(texts.texts("audit", lang)["classes"]) for lang in LANGS)
 CLASSES: dict[int, BugClass] = {
-    number: BugClass(_ZH[str(number)], _EN[str(number)], decidable, _github(place))
+    number: BugClass(_ZH[str(number)], _EN[str(number)], decidable, github(place))
     for number, (decidable, place) in enumerate(
         (
             ("yes", "THUDM/slime/issues/1414"),

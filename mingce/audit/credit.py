@@ -23,20 +23,16 @@ RETURNS = Fault.of(
     "returns-broken", "bug", (33,), "R_t = A_t + V(s_t), with the raw advantages", "natolambert/rlhf-book/pull/216"
 )
 REWARD_MINUS_VALUE = Fault.of(
-    "advantage-is-reward-minus-value", "bug", (33,),
-    "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)", "hpcaitech/ColossalAI/issues/4491",
-)  # fmt: skip
+    "advantage-is-reward-minus-value", "bug", (33,), "A_t = δ_t + γλA_{t+1},  δ_t = r_t + γV(s_{t+1}) − V(s_t)"
+)
 VALUES_SHIFTED = Fault.of(
-    "values-shifted", "bug", (19,),
-    "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t", "verl-project/verl/issues/1758",
-)  # fmt: skip
+    "values-shifted", "bug", (19,), "δ_t = r_t + γV(s_{t+1}) − V(s_t), V(s_t) read before token t"
+)
 UNEXPLAINED = Fault.of(
     "advantage-unexplained", "bug", (33,),
     "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}", "natolambert/rlhf-book/pull/216",
 )  # fmt: skip
-ROWS_SWAPPED = Fault.of(
-    "credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]", "allenai/open-instruct/pull/1794"
-)
+ROWS_SWAPPED = Fault.of("credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]")
 VALUES_OTHER_MASK = Fault.of(
     "values-masked-by-another-row", "bug", (19, 37),
     "V(s_t) kept where m_t = 1, of the same row", "volcengine/verl/pull/1440",
@@ -49,18 +45,15 @@ HOLE_CUTS = Fault.of(
     "hole-cuts-credit", "bug", (3,), "A_t = δ_t + γλA_{t'} with t' the next chosen token", "verl-project/verl/pull/6376"
 )
 PAD_BOOTSTRAP = Fault.of(
-    "pad-value-bootstraps", "bug", (16,),
-    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
-)  # fmt: skip
+    "pad-value-bootstraps", "bug", (16,), "A_e = r_e − V_e at the last token of a response that ended"
+)
 TRUNCATED_TERMINAL = Fault.of(
-    "truncated-as-terminal", "note", (34,),
-    "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e", "huggingface/trl/pull/1536",
-)  # fmt: skip
-TRUNCATED_BOOTSTRAP = Fault.of("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e")
+    "truncated-as-terminal", "note", (34,), "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e"
+)
+TRUNCATED_BOOTSTRAP = Fault.of("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e", "")
 LAST_STEP = Fault.of(
-    "last-step-unexplained", "bug", (16, 19),
-    "A_e = r_e − V_e at the last token of a response that ended", "alibaba/ROLL/pull/447",
-)  # fmt: skip
+    "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended"
+)
 OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (), "A_t = δ_t + γλA_{t+1}")
 
 # ── K5 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────

@@ -2,7 +2,7 @@
 
     difference = compare(a, b)
     difference.first            # the first column that parts, with its row, token and both numbers
-    difference.sentences("en")  # the same in words
+    difference.verdict("en")    # the same in words
 
 Columns come in the order in which a trainer makes them, so the first one that parts is the cause, the rest follows.
 """
@@ -69,21 +69,6 @@ class Part:
     why: Words = ("", "")
     follows: tuple[str, ...] = ()  # columns it is made of that part already
 
-    def sentence(self, lang: str) -> str:
-        """One line about a column that parts."""
-        spot = self.first
-        if spot is not None and spot.row_a is None:
-            line = f"{self.column}: A {spot.a:.6g}, B {spot.b:.6g}"
-        else:
-            line = sentence("audit.part", lang, column=self.column, share=100 * self.rows, largest=self.largest)
-        if self.sameness == "rounding":
-            return line + sentence("audit.part_rounding", lang)
-        if self.why[0]:
-            line += sentence("audit.part_why", lang, why=self.why[LANGS.index(lang)])
-        if self.follows:
-            line += sentence("audit.part_follows", lang, names=", ".join(self.follows))
-        return line
-
 
 @dataclass
 class Difference:
@@ -109,11 +94,6 @@ class Difference:
     @property
     def same(self) -> bool:
         return self.first is None and not self.only_a and not self.only_b
-
-    def sentences(self, lang: str) -> list[str]:
-        """The answer: the verdict, why, how rows were matched, a line for each column that parts, and the rest."""
-        parts = [part.sentence(lang) for part in self.parts if part.sameness != "same"]
-        return [self.verdict(lang), *self.about(lang), *parts, *self.others(lang)]
 
     def verdict(self, lang: str) -> str:
         """One line."""

@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
 
+from mingce.audit.catalogue import CLASSES, github
 from mingce.base import texts
 from mingce.base.lang import LANGS
 from mingce.specs.settings import DumpSettings
@@ -37,11 +38,13 @@ class Fault:
     link: str = ""  # a public report of the same bug
 
     @classmethod
-    def of(cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", report: str = "") -> Fault:
-        """The fault whose texts stand under its code; `report` is an address below github.com."""
+    def of(
+        cls, code: str, severity: Severity, classes: tuple[int, ...], formula: str = "", report: str | None = None
+    ) -> Fault:
+        """The fault whose texts stand under its code; `report` is that of its first class, unless another is given."""
         parts = texts.parts("audit", code)
         cause, change = (parts.get(name, ("", "")) for name in ("cause", "change"))
-        link = f"https://github.com/{report}" if report else ""
+        link = CLASSES[classes[0]].link if report is None and classes else github(report)
         return cls(code, severity, classes, texts.pair("audit", code), formula, cause, change, link)
 
     def __post_init__(self) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from typing import Any
 
 import numpy as np
@@ -25,6 +24,7 @@ from mingce.audit.wording import (
 )
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentence
+from mingce.record.logs import plain_number
 
 SCHEMA = 1
 """Raised when a key of the JSON changes its meaning or goes away; new keys do not raise it."""
@@ -47,7 +47,7 @@ def as_json(report: Report) -> dict[str, Any]:
         "counts": {severity: len(report.of(severity)) for severity in SEVERITIES},
         "findings": [finding_json(finding, report.labels) for finding in report.findings],
         "settings": {
-            name: {"value": _plain(value), "inferred": name in report.inferred}
+            name: {"value": plain(value), "inferred": name in report.inferred}
             for name, value in report.settings.known().items()
         },
         "checks": [{"name": check.name, "title": _languages(check.title)} for check in report.ran],
@@ -71,9 +71,9 @@ def finding_json(finding: Finding, labels: dict[tuple[int, int], str]) -> dict[s
         **{name: {lang: filled(pair, finding, lang) for lang in LANGS} for name, pair in texts.items()},
         "formula": fault.formula,
         "link": fault.link,
-        "share": _plain(finding.share),
-        "values": {name: _plain(value) for name, value in finding.values.items()},
-        "places": [_plain(vars(place)) | {"label": _label(place.row, place.token, labels)} for place in finding.places],
+        "share": plain(finding.share),
+        "values": {name: plain(value) for name, value in finding.values.items()},
+        "places": [plain(vars(place)) | {"label": _label(place.row, place.token, labels)} for place in finding.places],
     }
 
 
@@ -85,16 +85,16 @@ def _label(row: int | None, token: int | None, labels: dict[tuple[int, int], str
     return None if row is None or token is None else labels.get((row, token))
 
 
-def _plain(value: Any) -> Any:
+def plain(value: Any) -> Any:
     """As JSON can hold it; NaN and infinities as words that float() reads back."""
     if isinstance(value, np.ndarray | np.generic):
         value = value.tolist()
-    if isinstance(value, float) and not math.isfinite(value):
-        return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
+    if isinstance(value, float):
+        return plain_number(value)
     if isinstance(value, list | tuple | set | frozenset):
-        return [_plain(one) for one in value]
+        return [plain(one) for one in value]
     if isinstance(value, dict):
-        return {str(name): _plain(one) for name, one in value.items()}
+        return {str(name): plain(one) for name, one in value.items()}
     return value if value is None or isinstance(value, str | int | float | bool) else str(value)
 
 

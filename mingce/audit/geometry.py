@@ -15,34 +15,25 @@ SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the b
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-MASK_VALUES = Fault.of("mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1", "verl-project/verl/issues/2506")
-PADS_CHOSEN = Fault.of(
-    "padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token", "verl-project/verl/issues/3805"
-)
+MASK_VALUES = Fault.of("mask-not-binary", "bug", (27,), "m_t = 0 or m_t = 1")
+PADS_CHOSEN = Fault.of("padding-in-response", "bug", (8,), "m_t = 0 where the slot holds no token")
 LOSS_OUTSIDE = Fault.of("loss-mask-outside-response", "bug", (3,), "ℓ_t ≤ m_t", "verl-project/verl/pull/2337")
-EOS_MASKED = Fault.of(
-    "eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response", "huggingface/trl/pull/6357"
-)
-EOS_FORCED = Fault.of(
-    "eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy", "OpenRLHF/OpenRLHF/issues/238"
-)
+EOS_MASKED = Fault.of("eos-masked", "bug", (7,), "m_t = 1 where y_t is the EOS that ended the response")
+EOS_FORCED = Fault.of("eos-forced", "suspicious", (36,), "y_e = EOS was drawn from the policy")
 EOS_TRIMMED = Fault.of(
     "eos-trimmed", "suspicious", (36,),
     "y_e ∈ stop ids where the row stopped by itself", "databricks/compose-rl/pull/31",
 )  # fmt: skip
 OTHER_STOP = Fault.of("other-stop-id", "suspicious", (36,), "y_e ∈ stop ids", "databricks/compose-rl/pull/31")
-ROWS_CUT = Fault.of("rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1", "huggingface/trl/pull/1536")
-POSITIONS = Fault.of(
-    "positions-ignore-padding", "bug", (13,),
-    "position_ids = cumsum(attention_mask) − 1", "OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
+ROWS_CUT = Fault.of("rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1")
+POSITIONS = Fault.of("positions-ignore-padding", "bug", (13,), "position_ids = cumsum(attention_mask) − 1")
 POSITIONS_BROKEN = Fault.of(
     "positions-not-consecutive", "bug", (13, 40),
     "position_ids = cumsum(attention_mask) − 1", "modelscope/ms-swift/pull/10071",
 )  # fmt: skip
-RETOKENISED = Fault.of("retokenised-ids", "bug", (12,), "token_ids = rollout_ids", "huggingface/trl/issues/5224")
-DOUBLE_BOS = Fault.of("double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS", "vllm-project/vllm/pull/55288")
-OTHER_TEXT = Fault.of("scored-other-text", "bug", (46,), "reward_text = decode(y)", "verl-project/verl/pull/6392")
+RETOKENISED = Fault.of("retokenised-ids", "bug", (12,), "token_ids = rollout_ids")
+DOUBLE_BOS = Fault.of("double-bos", "bug", (42,), "x_0 = BOS, x_1 ≠ BOS")
+OTHER_TEXT = Fault.of("scored-other-text", "bug", (46,), "reward_text = decode(y)")
 
 # ── masks ──────────────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -13,11 +13,8 @@ from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS, Estimator
 
-MISFORMED = Fault.of(
-    "groups-misformed", "bug", (1,),
-    "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt", "THUDM/slime/issues/1414",
-)  # fmt: skip
-DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)", "allenai/open-instruct/pull/1794")
+MISFORMED = Fault.of("groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt")
+DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)")
 INCOMPLETE = Fault.of(
     "group-statistics-of-missing-rows", "bug", (1, 37),
     "A_i = (x_i − mean_g)/std_g over the rows of g in the batch", "allenai/open-instruct/pull/1794",

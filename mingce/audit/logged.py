@@ -16,23 +16,12 @@ EFFECT = 0.01
 LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
 
-OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m", "huggingface/trl/issues/6803")
-CLIPFRAC = Fault.of(
-    "value-clipfrac-zero", "bug", (45,),
-    "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]", "RLinf/RLinf/issues/1529",
-)  # fmt: skip
-SAME_VALUES = Fault.of(
-    "value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update", "RLinf/RLinf/issues/1529"
-)
-KL_PLACE = Fault.of(
-    "kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss", "verl-project/verl/issues/211"
-)
-KL_TWICE = Fault.of(
-    "kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
-)
-KL_NEVER = Fault.of(
-    "kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss", "verl-project/verl/issues/211"
-)
+OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m")
+CLIPFRAC = Fault.of("value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]")
+SAME_VALUES = Fault.of("value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update")
+KL_PLACE = Fault.of("kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss")
+KL_TWICE = Fault.of("kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
+KL_NEVER = Fault.of("kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
 _OVER = {"all": "audit.over_all", "attended": "audit.over_attended", "chosen": "audit.over_chosen"}
 
 

@@ -20,26 +20,18 @@ MAX_LOG_RATIO = 20.0
 DUAL_CLIP = 3.0  # verl's default
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 
-MICRO_BATCH = Fault.of(
-    "loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b", "verl-project/verl/issues/5625"
-)
-DENOMINATOR = Fault.of("loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m", "huggingface/trl/issues/6369")
-NUMERATOR = Fault.of("loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m", "verl-project/verl/issues/2506")
+MICRO_BATCH = Fault.of("loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b")
+DENOMINATOR = Fault.of("loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m")
+NUMERATOR = Fault.of("loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m")
 CONSTANT = Fault.of("loss-constant", "bug", (44,), "pg_loss = Σ m·ℓ / (rows · C)", "verl-project/verl/pull/5366")
 OTHER_MODE = Fault.of("loss-other-mode", "suspicious", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
-NO_FIT = Fault.of("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)")
+NO_FIT = Fault.of("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)", "")
 AGGREGATION = Fault.of("loss-aggregation", "convention", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
-VALUE_CLIP = Fault.of(
-    "value-clip-idle", "bug", (45,),
-    "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)", "RLinf/RLinf/issues/1529",
-)  # fmt: skip
-VALUE_MASK = Fault.of(
-    "value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²", "verl-project/verl/issues/1758"
-)
+VALUE_CLIP = Fault.of("value-clip-idle", "bug", (45,), "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)")
+VALUE_MASK = Fault.of("value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²")
 KL_LOSS_SIGN = Fault.of(
-    "kl-loss-sign", "bug", (23,),
-    "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)", "qiancheng0/ToolRL/issues/52",
-)  # fmt: skip
+    "kl-loss-sign", "bug", (23,), "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)"
+)
 _FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
 
 Variant = tuple[Words, Terms]

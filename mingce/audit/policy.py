@@ -25,39 +25,25 @@ CARRIERS = 30  # numbers that must carry the variance before a correlation says 
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SHIFTED = Fault.of(
-    "shifted-log-probs", "bug", (18,),
-    "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
-)  # fmt: skip
-REORDERED = Fault.of(
-    "reordered-log-probs", "bug", (40,),
-    "log π_old(a_t) and log q(a_t) are about the same token", "modelscope/ms-swift/pull/10071",
-)  # fmt: skip
-DRIFTED = Fault.of(
-    "drifting-log-probs", "bug", (12,),
-    "log π_old(a_t) and log q(a_t) are about the same token", "huggingface/trl/issues/5224",
-)  # fmt: skip
+SHIFTED = Fault.of("shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q(a_t) are about the same token")
+REORDERED = Fault.of("reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token")
+DRIFTED = Fault.of("drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token")
 UNRELATED = Fault.of(
     "unrelated-log-probs", "bug", (6, 12, 18, 40),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-PADDED = Fault.of(
-    "gap-grows-with-padding", "suspicious", (13,),
-    "log π_old(a_t) does not depend on padding", "OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
-TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1", "huggingface/trl/issues/6789")
-NOT_SAMPLED_FROM = Fault.of(
-    "rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1", "huggingface/trl/issues/4159"
-)
-TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E[H]", "huggingface/trl/issues/4159")
+PADDED = Fault.of("gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding")
+TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1")
+NOT_SAMPLED_FROM = Fault.of("rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1")
+TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E[H]")
 OFF_POLICY = Fault.of(
     "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]", "OpenRLHF/OpenRLHF/pull/853"
 )
 OTHER_POLICY = Fault.of(
     "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)", "huggingface/trl/issues/5312"
 )
-NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)", "verl-project/verl/pull/2953")
-IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)", "radixark/miles/pull/1829")
+NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)")
+IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)")
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 

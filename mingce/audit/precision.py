@@ -24,29 +24,20 @@ VARIED = 32  # so many different numbers must sit on the half-precision grid bef
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-BEHIND_MASK = Fault.of(
-    "nonfinite-behind-mask", "bug", (38,),
-    "every stored number is finite, where m_t = 0 as well", "verl-project/verl/pull/2377",
-)  # fmt: skip
+BEHIND_MASK = Fault.of("nonfinite-behind-mask", "bug", (38,), "every stored number is finite, where m_t = 0 as well")
 NOT_FINITE = Fault.of(
     "nonfinite", "bug", (), "every stored number is finite where m_t = 1", "huggingface/trl/issues/6789"
 )
-DEGENERATE = Fault.of(
-    "degenerate-whitening", "bug", (31,),
-    "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined", "huggingface/trl/pull/5773",
-)  # fmt: skip
-FILLED = Fault.of(
-    "fill-value-as-log-prob", "bug", (28,),
-    "log-probs of chosen tokens come from a model", "huggingface/trl/issues/2496",
-)  # fmt: skip
+DEGENERATE = Fault.of("degenerate-whitening", "bug", (31,), "Â_t = (A_t − μ)/√(σ² + ε), 0 where σ is undefined")
+FILLED = Fault.of("fill-value-as-log-prob", "bug", (28,), "log-probs of chosen tokens come from a model")
 FILLED_TAIL = Fault.of(
     "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token", "rllm-org/rllm/issues/816"
 )
 NEVER_FILLED = Fault.of("column-all-zero", "note", ())
-PAD_FILL = Fault.of("pad-fill-value", "convention", (28,), report="huggingface/trl/issues/2496")
+PAD_FILL = Fault.of("pad-fill-value", "convention", (28,))
 POSITIVE = Fault.of("positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0", "AI-Hypercomputer/maxtext/pull/5231")
-HALF = Fault.of("half-precision-log-probs", "bug", (21,), "log π(a_t) in float32", "OpenRLHF/OpenRLHF/pull/634")
-ROUNDED_DUMP = Fault.of("rounded-dump", "note", (21,))
+HALF = Fault.of("half-precision-log-probs", "bug", (21,), "log π(a_t) in float32")
+ROUNDED_DUMP = Fault.of("rounded-dump", "note", (21,), report="")
 
 # ── not finite ─────────────────────────────────────────────────────────────────────────────────────────────────────
 

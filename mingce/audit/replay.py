@@ -16,7 +16,7 @@ import numpy as np
 from mingce.audit.alignment import shifted
 from mingce.audit.evidence import Bools, Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity, phrase
-from mingce.audit.rescoring import Rescored, Rescorer, ValueScorer
+from mingce.audit.rescoring import Rescored, Rescorer, rescored_values
 from mingce.base.errors import ColumnError
 from mingce.record.dump import Dump
 
@@ -30,23 +30,13 @@ PRECISION = Fault.of(
     "replay-precision", "note", (5, 21), "column = model(prompt, response)", "OpenRLHF/OpenRLHF/pull/634"
 )
 NO_PRECISION = Fault.of("replay-no-16-bit-pass", "note", (), "column = model(prompt, response)")
-TEMPERATURE = Fault.of(
-    "replay-temperature", "bug", (2,),
-    "log π = log_softmax(logits / τ) with the τ of sampling", "huggingface/trl/issues/4159",
-)  # fmt: skip
+TEMPERATURE = Fault.of("replay-temperature", "bug", (2,), "log π = log_softmax(logits / τ) with the τ of sampling")
 KNOWN_TEMPERATURE = Fault.of(
     "replay-temperature-found", "convention", (2,), "log π = log_softmax(logits / τ)", "huggingface/trl/issues/3169"
 )
-SHIFT = Fault.of(
-    "replay-shift", "bug", (18,), "log π_t = log_softmax(logits_{t−1})[y_t]", "PrimeIntellect-ai/prime-rl/pull/1525"
-)
-LEFT_PAD = Fault.of(
-    "replay-left-pad", "bug", (13,),
-    "log π(y | x) does not depend on the padding before x", "OpenRLHF/OpenRLHF/issues/217",
-)  # fmt: skip
-DROPOUT = Fault.of(
-    "replay-two-passes", "bug", (41,), "log π_old = log π_new before the first update", "huggingface/trl/pull/3234"
-)
+SHIFT = Fault.of("replay-shift", "bug", (18,), "log π_t = log_softmax(logits_{t−1})[y_t]")
+LEFT_PAD = Fault.of("replay-left-pad", "bug", (13,), "log π(y | x) does not depend on the padding before x")
+DROPOUT = Fault.of("replay-two-passes", "bug", (41,), "log π_old = log π_new before the first update")
 ROLLOUT = Fault.of("replay-rollout", "suspicious", (5, 6), "log π_rollout = log π_old", "huggingface/trl/issues/5312")
 DIFFERS = Fault.of(
     "replay-differs", "suspicious", (5, 6, 41), "column = model(prompt, response)", "huggingface/trl/pull/3234"
@@ -54,12 +44,8 @@ DIFFERS = Fault.of(
 REFERENCE = Fault.of(
     "replay-reference-is-policy", "bug", (22,), "log π_ref = reference(prompt, response)", "huggingface/trl/issues/3194"
 )
-VALUES_SHIFT = Fault.of(
-    "replay-values-shift", "bug", (19,), "V_t is read at the token before y_t", "verl-project/verl/issues/1758"
-)
-VALUES_DIFFER = Fault.of(
-    "replay-values-differ", "suspicious", (19,), "V_t = critic(prompt, y_<t)", "verl-project/verl/issues/1758"
-)
+VALUES_SHIFT = Fault.of("replay-values-shift", "bug", (19,), "V_t is read at the token before y_t")
+VALUES_DIFFER = Fault.of("replay-values-differ", "suspicious", (19,), "V_t = critic(prompt, y_<t)")
 
 
 @dataclass(frozen=True)
@@ -101,7 +87,7 @@ def replay(
         findings.append(Finding(NO_PRECISION, "old_log_probs", {}))
     if critic is not None and e.has("values"):
         watch(str(critic))
-        findings += _values(e, chosen, ValueScorer(critic, chosen, e.settings, dtype, device).values)
+        findings += _values(e, chosen, rescored_values(critic, chosen, dtype, device))
     return findings
 
 

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 FEW = 8  # rows for passes that only explain a gap
 LONGEST = 256  # tokens of a response for those passes
-_Array = TypeVar("_Array", Floats, Bools)
+_Array = TypeVar("_Array", Floats, Bools, Ints)
 
 
 @dataclass(frozen=True)
@@ -79,13 +79,10 @@ class Rescored:
             self.rows[picked],
             [self.prompts[row] for row in picked],
             [self.left_pads[row] for row in picked],
-            self.few_ints(self.tokens),
+            self.few(self.tokens),
             self.few(self.attended),
             self.few(self.mask),
         )
-
-    def few_ints(self, column: Ints) -> Ints:
-        return column[self._few, :LONGEST]
 
     def check(self, vocabulary: int, name: str | Path) -> None:
         """Every id is one of the model's."""
@@ -205,28 +202,27 @@ class Rescorer:
         return torch.from_numpy(np.ascontiguousarray(array)).to(next(self.model.parameters()).device)
 
 
-class ValueScorer:
-    """A critic of ours and what it says of the rows."""
+def rescored_values(name: str | Path, chosen: Rescored, dtype: str, device: str) -> Floats:
+    """What a critic of ours says of the rows, [R, W]."""
+    import torch
 
-    def __init__(self, name: str | Path, chosen: Rescored, settings: DumpSettings, dtype: str, device: str):
-        import torch
+    from mingce.models.loading import model_directory
+    from mingce.models.value_head import ValueModel
 
-        from mingce.models.loading import model_directory
-        from mingce.models.value_head import ValueModel
-
-        if not (model_directory(name) / "value_head.safetensors").exists():
-            raise ModelError(f"{name} has no value_head.safetensors; give a critic directory that mingce wrote.")
-        model = ValueModel.load(name, dtype=dtype, device=device)
-        chosen.check(_vocabulary(model.backbone), name)
-        where = model.head.weight.device
-        self.values: Floats = np.zeros(chosen.tokens.shape)
-        with torch.no_grad():
-            for at in range(0, len(chosen.rows), FEW):
-                part = slice(at, at + FEW)
-                tokens = torch.from_numpy(chosen.tokens[part]).to(where)
-                attended = torch.from_numpy(chosen.attended[part]).to(where)
-                values, _ = model.values(chosen.prompts[part], tokens, attended, 0)
-                self.values[part] = values.double().cpu().numpy()
+    if not (model_directory(name) / "value_head.safetensors").exists():
+        raise ModelError(f"{name} has no value_head.safetensors; give a critic directory that mingce wrote.")
+    model = ValueModel.load(name, dtype=dtype, device=device)
+    chosen.check(_vocabulary(model.backbone), name)
+    where = model.head.weight.device
+    values: Floats = np.zeros(chosen.tokens.shape)
+    with torch.no_grad():
+        for at in range(0, len(chosen.rows), FEW):
+            part = slice(at, at + FEW)
+            tokens = torch.from_numpy(chosen.tokens[part]).to(where)
+            attended = torch.from_numpy(chosen.attended[part]).to(where)
+            read, _ = model.values(chosen.prompts[part], tokens, attended, 0)
+            values[part] = read.double().cpu().numpy()
+    return values
 
 
 def _vocabulary(model: nn.Module) -> int:

@@ -21,27 +21,17 @@ from mingce.specs.kl import kl_name
 SCORE_INDEX = Fault.of(
     "score-index", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1", "EleutherAI/gpt-neox/pull/1285"
 )
-SCORE_AFTER_LAST = Fault.of(
-    "score-after-last", "convention", (9,),
-    "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e", "huggingface/trl/issues/3750",
-)  # fmt: skip
-SCORE_MASKED = Fault.of("score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0", "radixark/miles/pull/1827")
-SCORE_EMPTY_ROW = Fault.of(
-    "score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0", "verl-project/verl/issues/6476"
-)
-KL_SIGN = Fault.of("kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0", "qiancheng0/ToolRL/issues/52")
-KL_ESTIMATOR = Fault.of(
-    "kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings", "NVIDIA-NeMo/RL/pull/2506"
-)
+SCORE_AFTER_LAST = Fault.of("score-after-last", "convention", (9,), "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e")
+SCORE_MASKED = Fault.of("score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0")
+SCORE_EMPTY_ROW = Fault.of("score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0")
+KL_SIGN = Fault.of("kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0")
+KL_ESTIMATOR = Fault.of("kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings")
 KL_IN_REWARD = Fault.of("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
 REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t)/σ")
-KL_TWICE = Fault.of(
-    "kl-coefficient", "suspicious", (25,),
-    "r_t = s_t − β·k_t with the β of the settings", "verl-project/verl/issues/211",
-)  # fmt: skip
-KL_ON_PADS = Fault.of("kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0", "THUDM/slime/pull/1372")
-KL_ON_TOOLS = Fault.of("kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0", "THUDM/slime/issues/1370")
-REWARD_MASKED = Fault.of("reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0", "radixark/miles/pull/1827")
+KL_TWICE = Fault.of("kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings")
+KL_ON_PADS = Fault.of("kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0")
+KL_ON_TOOLS = Fault.of("kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0")
+REWARD_MASKED = Fault.of("reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0")
 REWARD_UNEXPLAINED = Fault.of("reward-unexplained", "suspicious", (), "r_t = s_t − β·k_t")
 
 # ── K4 how the reward is composed ──────────────────────────────────────────────────────────────────────────────────

@@ -21,36 +21,30 @@ GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as t
 LEAST_GAP = 0.01  # nats, mean |old − rollout|
 
 GAP_JUMP = Fault.of(
-    "rollout-gap-jump", "suspicious", (6,),
-    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step", "huggingface/trl/issues/5312",
-)  # fmt: skip
+    "rollout-gap-jump", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step"
+)
 GAP_TREND = Fault.of(
-    "rollout-gap-trend", "suspicious", (6,),
-    "mean_m |log π_old − log π_rollout| ≈ engine noise at every step", "huggingface/trl/issues/5312",
-)  # fmt: skip
+    "rollout-gap-trend", "suspicious", (6,), "mean_m |log π_old − log π_rollout| ≈ engine noise at every step"
+)
 WEIGHTS_STUCK = Fault.of(
     "rollout-weights-stuck", "bug", (6,), "version of the sampler follows the learner's", "NovaSky-AI/SkyRL/issues/1680"
 )
-IDLE_CLIP = Fault.of("idle-clip-growth", "suspicious", (20,), "ρ = π_new / π_behaviour", "radixark/miles/pull/1829")
+IDLE_CLIP = Fault.of("idle-clip-growth", "suspicious", (20,), "ρ = π_new / π_behaviour")
 REF_ALIAS = Fault.of(
     "reference-follows-policy", "suspicious", (22,),
     "log π_old − log π_ref ≠ 0 once the policy has moved", "huggingface/trl/issues/3194",
 )  # fmt: skip
 ADAPTIVE_KL = Fault.of(
-    "adaptive-kl", "bug", (43,),
-    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows", "CarperAI/trlx/pull/361",
-)  # fmt: skip
+    "adaptive-kl", "bug", (43,), "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows"
+)
 ADAPTIVE_KL_UNKNOWN = Fault.of(
     "adaptive-kl-no-fit", "suspicious", (43,),
-    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows", "CarperAI/trlx/pull/361",
+    "β' = β·(1 + clip(KL/target − 1, ±0.2)·n/horizon), KL = mean_m x, n = rows",
 )  # fmt: skip
 STUCK_BATCH = Fault.of(
     "stuck-batch", "suspicious", (48,), "prompts of step k ≠ prompts of step k+1", "google/tunix/issues/2288"
 )
-RESTARTED = Fault.of(
-    "data-restarted", "suspicious", (48,),
-    "the order of prompts goes on after a resume", "PrimeIntellect-ai/prime-rl/pull/3164",
-)  # fmt: skip
+RESTARTED = Fault.of("data-restarted", "suspicious", (48,), "the order of prompts goes on after a resume")
 
 
 @dataclass(frozen=True)

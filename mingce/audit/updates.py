@@ -18,11 +18,8 @@ FEW = 20  # tokens from which a comparison that should be exact says something
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-FIRST_RATIO = Fault.of("first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update", "CarperAI/trlx/issues/107")
-WEIGHT_PAIR = Fault.of(
-    "importance-weight-pair", "bug", (39,),
-    "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above", "THUDM/slime/pull/179",
-)  # fmt: skip
+FIRST_RATIO = Fault.of("first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update")
+WEIGHT_PAIR = Fault.of("importance-weight-pair", "bug", (39,), "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above")
 TWO_CORRECTIONS = Fault.of(
     "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q", "PrimeIntellect-ai/verifiers/pull/462"
 )
@@ -30,13 +27,10 @@ REFERENCE_FOLLOWS = Fault.of(
     "reference-equals-policy", "suspicious", (22,),
     "log π_ref(a_t) ≠ log π_old(a_t) once the policy has moved", "huggingface/trl/issues/3194",
 )  # fmt: skip
-REFERENCE_OTHER = Fault.of(
-    "reference-is-another-model", "bug", (22,), "log π_ref(a_t) = log π_old(a_t) at step 0", "huggingface/trl/pull/6591"
-)
+REFERENCE_OTHER = Fault.of("reference-is-another-model", "bug", (22,), "log π_ref(a_t) = log π_old(a_t) at step 0")
 REFERENCE_SHIFTED = Fault.of(
-    "reference-out-of-line", "bug", (18, 40),
-    "log π_ref(a_t) and log π_old(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
-)  # fmt: skip
+    "reference-out-of-line", "bug", (18, 40), "log π_ref(a_t) and log π_old(a_t) are about the same token"
+)
 
 
 def comparable(e: Evidence, *names: str) -> Bools:

@@ -17,21 +17,13 @@ from mingce.record.dump import LOSS, RAW
 
 EPSILON = 1e-8
 
-WRONG_TOKENS = Fault.of(
-    "whitened-over-other-tokens", "bug", (29,),
-    "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1", "verl-project/verl/pull/1527",
-)  # fmt: skip
-WRONG_SCOPE = Fault.of(
-    "whitened-in-parts", "bug", (30,),
-    "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch", "thomfoster/minRLHF/issues/5",
-)  # fmt: skip
-PER_RANK = Fault.of("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank")
-MEAN_BACK = Fault.of(
-    "mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens", "meta-pytorch/torchtune/pull/1005"
-)
+WRONG_TOKENS = Fault.of("whitened-over-other-tokens", "bug", (29,), "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1")
+WRONG_SCOPE = Fault.of("whitened-in-parts", "bug", (30,), "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch")
+PER_RANK = Fault.of("whitened-per-rank", "convention", (30,), "Â_t = (A_t − μ)/σ with μ, σ of the rank", "")
+MEAN_BACK = Fault.of("mean-added-back", "bug", (32,), "mean of Â_t = 0 over chosen tokens")
 HOW = Fault.of("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
 PADS = Fault.of("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
-DEGENERATE = Fault.of("whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0", "huggingface/trl/pull/5773")
+DEGENERATE = Fault.of("whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0")
 UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
 
 

@@ -74,3 +74,9 @@ class RankFault(ClusterError):
 
 class RunError(MingceError):
     """A run directory or checkpoint cannot be made, read or written."""
+
+
+def first_line(error: BaseException, most: int = 300) -> str:
+    """The first line of what an error says, or its name, to stand in a sentence: no full stop, and not endless."""
+    said = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
+    return said if len(said) <= most else f"{said[: most - 1]}…"

@@ -15,6 +15,8 @@ from typing import Any
 
 import yaml
 
+from mingce.base.errors import first_line
+
 MAX_TEXT = 1 << 20  # bytes of a file of settings
 MAX_JSON = 64 << 20  # of a manifest or a state
 MAX_LINE = 4 << 20  # of a line of a log
@@ -92,7 +94,7 @@ def parse_yaml(text: str | bytes) -> Any:
     try:
         return yaml.load(text, Loader=_LOADER)
     except (ValueError, TypeError, AttributeError, LookupError, ArithmeticError, RecursionError) as error:
-        raise yaml.YAMLError(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
+        raise yaml.YAMLError(first_line(error)) from error
 
 
 def check_yaml(text: str | bytes) -> None:
@@ -115,7 +117,7 @@ def check_yaml(text: str | bytes) -> None:
             if depth > MAX_DEPTH or nodes > MAX_NODES:
                 raise yaml.YAMLError(f"it holds more than {MAX_DEPTH} levels or {MAX_NODES:,} values")
     except (ValueError, RecursionError) as error:
-        raise yaml.YAMLError(str(error).splitlines()[0]) from error
+        raise yaml.YAMLError(first_line(error)) from error
 
 
 def _is_long_number(event: yaml.ScalarEvent) -> bool:

@@ -13,7 +13,7 @@ from rich.markup import escape
 from mingce.base.errors import Interruption, MingceError
 from mingce.base.terminal import make_console, shown, take_any_character
 from mingce.base.texts import sentence
-from mingce.cli import arithmetic, dumps, machine, models, training, tutor
+from mingce.cli import arithmetic, assistant, dumps, machine, models, training, tutor
 from mingce.cli.options import console
 
 LONGEST_ERROR = 2000
@@ -54,7 +54,7 @@ def _options(
         raise typer.Exit
 
 
-for commands in (training, models, dumps, tutor, machine, arithmetic):  # in the order of --help
+for commands in (training, models, dumps, tutor, assistant, machine, arithmetic):  # in the order of --help
     app.add_typer(commands.group)
 
 

@@ -130,6 +130,14 @@ def ask(
     level: LevelOption = Level.engineer,
     log: Annotated[bool, typer.Option("--log", help="save the dialogue in codex_dialogue/")] = False,
     resume: Annotated[Path | None, typer.Option(metavar="FILE", help="continue a saved dialogue")] = None,
+    model: Annotated[
+        str | None,
+        typer.Option(metavar="URL", help="let a chat model (OpenAI-compatible) word the answers; numbers are checked"),
+    ] = None,
+    model_name: Annotated[str | None, typer.Option(metavar="NAME", help="with --model: which; its first")] = None,
+    model_timeout: Annotated[
+        float | None, typer.Option(metavar="SECONDS", help="with --model: how long to wait; 120", min=0.1, max=86400)
+    ] = None,
     lang: LangOption = None,
 ) -> None:
     """Ask about PPO, in Chinese or English; the answers compute with your own numbers. Follow-ups keep the example."""
@@ -144,19 +152,29 @@ def ask(
         },
         settings={"gamma": gamma, "lam": lam, "beta": beta},
         after=after, step=step, rollout=rollout, token=token, mapping=mapping, level=level.value,
-        lang=lang.value if lang else None, log=log, resume=resume,
+        lang=lang.value if lang else None, log=log, resume=resume, model=model, model_name=model_name,
+        model_timeout=model_timeout,
     )  # fmt: skip
 
 
-@group.command("check-log", epilog="Example: mingce check-log codex_dialogue/codex_20261116_093000.md --wrong-only")
+@group.command(
+    "check-log",
+    epilog="Example: mingce check-log codex_dialogue/codex_20261116_093000.md --html marked.html",
+)
 def check_log(
-    path: Annotated[Path, typer.Argument(metavar="FILE", help="a dialogue, or any Markdown or text")],
+    path: Annotated[
+        Path, typer.Argument(metavar="FILE", help="a dialogue, or any Markdown or text; - is standard input")
+    ],
     wrong_only: Annotated[bool, typer.Option("--wrong-only", help="leave out what is right")] = False,
     as_json: Annotated[bool, typer.Option("--json", help="print JSON, in both languages")] = False,
+    page: Annotated[
+        Path | None,
+        typer.Option("--html", metavar="FILE", help="write the text, marked sentence by sentence, as a page"),
+    ] = None,
     lang: LangOption = None,
 ) -> None:
-    """Judge the worked numbers and equations of a dialogue, and give the right ones. 0 all right, 1 something wrong."""
+    """Judge the worked numbers and equations of any text, and give the right ones. 0 all right, 1 something wrong."""
     from mingce.commands import check_log as command
 
-    code = command.check_log(console, path, lang=display_lang(), as_json=as_json, wrong_only=wrong_only)
+    code = command.check_log(console, path, lang=display_lang(), as_json=as_json, wrong_only=wrong_only, page=page)
     raise typer.Exit(code)

@@ -23,7 +23,7 @@ from mingce.base.places import step_name, steps_in
 from mingce.base.reading import parse_yaml
 from mingce.base.terminal import make_console, write
 from mingce.base.texts import sentence, sentence_pair
-from mingce.commands.findings import one_line
+from mingce.base.user_files import last_line
 from mingce.importers.aliases import SETTINGS
 from mingce.record.dump import Dump
 
@@ -117,7 +117,7 @@ def _judged(dump: Dump, lang: str, tell: Callable[[str], None], model: Path | No
         raise
     except Exception as error:  # a check that falls over is our mistake, but the answer is still "could not run"
         raise DataError(
-            f"the check {current[0]} failed on {dump.path or 'this dump'} ({one_line(error)}); "
+            f"the check {current[0]} failed on {dump.path or 'this dump'} ({last_line(error)}); "
             "run it with `mingce --debug audit …` and report what it prints."
         ) from error
 
@@ -148,7 +148,7 @@ def dumps_at(
         except MingceError:
             raise
         except Exception as error:  # what confuses a reader cannot be read
-            raise DataError(f"{part} cannot be read ({one_line(error)}).") from error
+            raise DataError(f"{part} cannot be read ({last_line(error)}).") from error
         while dumps:  # each is let go of once it is judged
             dump = dumps.pop(0)
             if not steps or dump.step in steps:

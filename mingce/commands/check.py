@@ -2,44 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
-
 from rich.console import Console
 
 from mingce.base.errors import SettingError
-from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.check import check_task, render
 from mingce.tasks.function import FunctionScorer
 from mingce.tasks.registry import load_task
-
-
-@dataclass(frozen=True)
-class ScoredByFunction:
-    """A task whose answers a person's own function scores, as `reward.function` does in training."""
-
-    task: Task
-    scorer: FunctionScorer
-    full_marks: float
-
-    @property
-    def name(self) -> str:
-        return self.task.name
-
-    def train_examples(self) -> Sequence[Example]:
-        return self.task.train_examples()
-
-    def held_out_examples(self) -> Sequence[Example]:
-        return self.task.held_out_examples()
-
-    def score(self, example: Example, response: str) -> Score:
-        return self.scorer(example, response)
-
-    def gold(self, example: Example) -> str:
-        return self.task.gold(example)
-
-    def correct(self, example: Example, response: str) -> bool:
-        return self.score(example, response).total >= self.full_marks
 
 
 def run(
@@ -60,8 +28,7 @@ def run(
     if examples < 1:
         raise SettingError(f"--examples must be at least 1, but is {examples}.")
     checked = load_task(task, lang=lang, function=function, full_marks=full_marks)
-    if function is not None and not isinstance(getattr(checked, "scorer", None), FunctionScorer):
-        checked = ScoredByFunction(checked, FunctionScorer(function), full_marks)
-    report = check_task(checked, examples=examples, time_limit=time_limit)
+    other = None if function is None else (FunctionScorer(function), full_marks)
+    report = check_task(checked, other, examples=examples, time_limit=time_limit)
     console.print(render(report))
     return not report.failures

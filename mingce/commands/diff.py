@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import math
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -14,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.audit.diff import Difference, Part, compare
+from mingce.audit.formats import plain
 from mingce.audit.terminal import wrapped
 from mingce.audit.wording import place_numbers, printable
 from mingce.base.errors import DataError
@@ -99,7 +99,7 @@ def _table(parting: list[Part], lang: str) -> Table:
         token = "" if spot is None or spot.token is None else str(spot.token)
         numbers = ("", "") if spot is None else place_numbers(spot.a, spot.b)
         style = MUTED if rounding else "" if part.follows else "bold red"
-        cells = (part.column, row, token, *numbers, f"{100 * part.rows:.0f}%")
+        cells = (part.column, row, token, *numbers, f"{100 * part.rows:.3g}%")
         remark = (
             sentence("audit.rounding", lang) if rounding else f"← {', '.join(part.follows)}" if part.follows else ""
         )
@@ -130,14 +130,5 @@ def as_values(difference: Difference) -> dict[str, Any]:
 
 
 def _part(part: Part) -> dict[str, Any]:
-    about: dict[str, Any] = _plain(asdict(part))
+    about: dict[str, Any] = plain(asdict(part))
     return about | {"why": dict(zip(LANGS, part.why, strict=True))}
-
-
-def _plain(value: Any) -> Any:
-    """As JSON can hold it."""
-    if isinstance(value, dict):
-        return {name: _plain(one) for name, one in value.items()}
-    if isinstance(value, tuple):
-        return list(value)
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

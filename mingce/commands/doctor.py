@@ -20,7 +20,8 @@ from rich.text import Text
 from mingce.base.machine import memory_sizes
 from mingce.base.numbers import show_bytes
 from mingce.base.texts import sentence
-from mingce.commands.findings import Finding, one_line
+from mingce.base.user_files import last_line
+from mingce.commands.findings import Finding
 
 if TYPE_CHECKING:
     from packaging.requirements import Requirement
@@ -54,7 +55,7 @@ def run(console: Console, *, lang: str = "zh", model: str = "tiny") -> bool:
                 finding.show(console)
                 failed += finding.failed
         except Exception as error:  # a broken installation may raise anything
-            Finding(say(part), one_line(error), False, say("reinstall")).show(console)
+            Finding(say(part), last_line(error), False, say("reinstall")).show(console)
             failed += 1
     verdict = say("broken", count=failed) if failed else say("fine")
     console.print(Text(verdict, style="bold red" if failed else "bold green"))

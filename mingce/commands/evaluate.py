@@ -20,13 +20,11 @@ from mingce.base.numbers import percent, rounded
 from mingce.base.terminal import make_console, print_note
 from mingce.base.texts import sentence
 from mingce.config import Config
-from mingce.engine.local import task_of
-from mingce.models.prompts import render_prompt
+from mingce.engine.local import fitting_examples, task_of
 from mingce.record.targets import Step
 from mingce.roles.actor import Actor
 from mingce.roles.reward import Judge, function_pool, reward_scorer
 from mingce.tasks.base import Example, Task
-from mingce.tasks.data import filter_prompts
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
 from mingce.training.evaluation import Answer, Evaluation, evaluate
@@ -114,15 +112,9 @@ def _held_out(task: Task, actor: Actor, config: Config) -> Sequence[Example]:
     examples = task.held_out_examples()
     if not len(examples):
         raise DataError(f"{task.name} has no held-out prompts; give a data file to evaluate on with --task FILE.")
-    most = config.data.max_prompt_tokens
-    fitting = filter_prompts(
-        examples,
-        lambda prompt: len(render_prompt(actor.tokenizer, prompt)),
-        most,
-        config.data.overlong,  # type: ignore[arg-type]
-    )
+    fitting = fitting_examples(config, examples, actor.tokenizer)
     if fitting.overlong:
-        print_note(_say("overlong", count=fitting.overlong, most=most))
+        print_note(_say("overlong", count=fitting.overlong, most=config.data.max_prompt_tokens))
     return fitting.examples
 
 

@@ -39,9 +39,3 @@ class Finding:
         console.print(Text.assemble("  ", (f"{mark} ", style), (name, dim), (self.detail, dim)), soft_wrap=True)
         if self.fine is False:
             console.print(Text(f"      {self.advice}", style="yellow"), soft_wrap=True)
-
-
-def one_line(error: BaseException) -> str:
-    """An error as the last line of a traceback has it."""
-    said = " ".join(str(error).split())
-    return f"{type(error).__name__}: {said}" if said else type(error).__name__

@@ -10,8 +10,7 @@ from rich.table import Table as Drawn
 from rich.text import Text
 
 from mingce.base.lang import LANGS
-from mingce.plan.notes import Note, notes, verdict
-from mingce.plan.page import page, sentences
+from mingce.plan.notes import Note, notes, sentences, verdict
 from mingce.plan.plan import Plan, Request, make_plan
 from mingce.plan.tables import (
     Table,
@@ -20,6 +19,7 @@ from mingce.plan.tables import (
     growth_tables,
     heading,
     memory_tables,
+    page,
     time_table,
 )
 from mingce.plan.values import plan_values

@@ -13,7 +13,8 @@ from rich.console import Console
 
 from mingce.algorithms import reference
 from mingce.base.texts import sentence
-from mingce.commands.findings import Finding, one_line
+from mingce.base.user_files import last_line
+from mingce.commands.findings import Finding
 from mingce.config import as_values, read_config
 from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
@@ -48,7 +49,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
     try:
         roles = build_roles(config)
     except Exception as error:  # a broken installation may raise anything
-        yield Finding(say("model"), one_line(error), False, say("model_broken"))
+        yield Finding(say("model"), last_line(error), False, say("model_broken"))
         return
     size = sum(p.numel() for p in roles.actor.model.parameters())
     yield Finding(say("model"), say("model_loads", size=f"{size:,}"))
@@ -65,7 +66,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
                 seconds = time.perf_counter() - begin
             same, count = _reads_back(roles, run.path)
         except Exception as error:
-            yield Finding(say("steps"), one_line(error), False, say("steps_broken"))
+            yield Finding(say("steps"), last_line(error), False, say("steps_broken"))
             return
         facts = {"rollouts": STEPS * len(ledger), "norm": measured["actor/grad_norm"], "seconds": seconds}
         yield Finding(say("steps"), say("steps_done", **facts))

@@ -10,35 +10,16 @@ A new setting is a line in the table and a line in each of mingce/texts/settings
 
 from __future__ import annotations
 
-from mingce.config.checks import check_config, check_ranges, check_specs
+from mingce.config.checks import check_ranges, check_specs
 from mingce.config.reading import as_values, config_of, merged_config, read_config
-from mingce.config.table import (
-    ActorConfig,
-    Config,
-    CriticConfig,
-    DataConfig,
-    LearnerConfig,
-    ModelConfig,
-    RayConfig,
-    RewardConfig,
-    SamplingConfig,
-    describe,
-    settings,
-    value_of,
-)
+from mingce.config.table import Config, LearnerConfig, RayConfig, RewardConfig, describe, settings, value_of
 
 __all__ = [
-    "ActorConfig",
     "Config",
-    "CriticConfig",
-    "DataConfig",
     "LearnerConfig",
-    "ModelConfig",
     "RayConfig",
     "RewardConfig",
-    "SamplingConfig",
     "as_values",
-    "check_config",
     "check_ranges",
     "check_specs",
     "config_of",

@@ -7,7 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from mingce.base.errors import SettingError, UnknownNameError
+from mingce.base.errors import SettingError, UnknownNameError, first_line
 from mingce.base.reading import parse_yaml, read_regular
 from mingce.config.checks import check_config
 from mingce.config.table import Config, settings
@@ -42,7 +42,7 @@ def _merged(layers: Sequence[Any]) -> Config:
         config = OmegaConf.to_object(OmegaConf.merge(*layers))
     except (OmegaConfBaseException, ValueError, TypeError, RecursionError) as error:
         key = str(getattr(error, "full_key", "") or "a setting")
-        raise SettingError(f"{key}: {_first_line(error)}.") from error
+        raise SettingError(f"{key}: {first_line(error).rstrip('.')}.") from error
     assert isinstance(config, Config)
     return config
 
@@ -59,13 +59,8 @@ def _override(override: str) -> Any:
         layer = OmegaConf.from_dotlist([f"{key}={value}"])
         OmegaConf.to_container(layer)
     except Exception as error:  # whatever the YAML reader and OmegaConf say
-        raise SettingError(f"{key} cannot be read from '{override}' ({_first_line(error)}).") from error
+        raise SettingError(f"{key} cannot be read from '{override}' ({first_line(error).rstrip('.')}).") from error
     return layer
-
-
-def _first_line(error: Exception) -> str:
-    text = (str(error).strip().splitlines() or [type(error).__name__])[0].rstrip(".")
-    return text if len(text) <= 200 else f"{text[:199]}…"
 
 
 def config_of(values: dict[str, Any]) -> Config:
@@ -92,7 +87,7 @@ def _read_recipe(path: Path) -> Any:
     except (OSError, UnicodeDecodeError):
         raise SettingError(f"the recipe {path} cannot be read; give the path of a YAML file.") from None
     except Exception as error:  # whatever the YAML reader and OmegaConf say
-        raise SettingError(f"the recipe {path} is not valid YAML: {_first_line(error)}.") from error
+        raise SettingError(f"the recipe {path} is not valid YAML: {first_line(error).rstrip('.')}.") from error
     raise SettingError(f"the recipe {path} must be a mapping of settings.")
 
 

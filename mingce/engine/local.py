@@ -18,7 +18,7 @@ from mingce.base.texts import sentence
 from mingce.config import Config, check_specs
 from mingce.models.loading import check_vocabulary, load_causal_lm, load_tokenizer
 from mingce.models.lora import LoraSettings
-from mingce.models.prompts import render_prompt
+from mingce.models.prompts import render_prompts
 from mingce.models.value_head import ValueModel
 from mingce.roles.actor import Actor, LocalActor
 from mingce.roles.critic import Critic, LocalCritic
@@ -26,8 +26,8 @@ from mingce.roles.learner import Learner
 from mingce.roles.reference import LocalReference, Reference
 from mingce.roles.reward import Judge, Reward, function_pool, reward_scorer
 from mingce.specs import find_estimator
-from mingce.tasks.base import Example, Task
-from mingce.tasks.data import filter_prompts
+from mingce.tasks.base import Example, Prompt, Task
+from mingce.tasks.data import FittingPrompts, filter_prompts
 from mingce.tasks.registry import load_task
 from mingce.tasks.rows import READERS
 
@@ -117,15 +117,7 @@ def fitting_prompts(
     config: Config, task: Task, tokenizer: PreTrainedTokenizerBase, note: Callable[[str], None]
 ) -> tuple[Sequence[Example], Sequence[Example]]:
     """The task's prompts to train on and those held out, without the overlong ones, which `note` reports."""
-    fitting = [
-        filter_prompts(
-            examples,
-            lambda prompt: len(render_prompt(tokenizer, prompt)),
-            config.data.max_prompt_tokens,
-            config.data.overlong,  # type: ignore[arg-type]
-        )
-        for examples in (task.train_examples(), task.held_out_examples())
-    ]
+    fitting = [fitting_examples(config, part, tokenizer) for part in (task.train_examples(), task.held_out_examples())]
     (train, cut), (held_out, held_out_cut) = ((f.examples, f.overlong) for f in fitting)
     if not len(train):
         raise DataError("no prompt is left to train on; raise data.max_prompt_tokens or look at the data.")
@@ -133,6 +125,16 @@ def fitting_prompts(
         key = "engine.prompts_cut" if config.data.overlong == "cut" else "engine.prompts_left_out"
         note(sentence(key, count=cut + held_out_cut, most=config.data.max_prompt_tokens))
     return train, held_out
+
+
+def fitting_examples(config: Config, examples: Sequence[Example], tokenizer: PreTrainedTokenizerBase) -> FittingPrompts:
+    """Those whose prompts fit, as `data.overlong` says."""
+
+    def lengths(prompts: list[Prompt]) -> list[int]:
+        return [len(ids) for ids in render_prompts(tokenizer, prompts)]
+
+    most, overlong = config.data.max_prompt_tokens, config.data.overlong
+    return filter_prompts(examples, lengths, most, overlong)  # type: ignore[arg-type]
 
 
 def needs_reference(config: Config) -> bool:

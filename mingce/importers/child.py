@@ -15,11 +15,11 @@ import traceback
 from pathlib import Path
 from typing import Any
 
-from mingce.base.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError, first_line
 from mingce.base.lang import LANGS, choose_lang
 from mingce.base.texts import sentence, sentences
 from mingce.importers.files import read_dumps
-from mingce.importers.limits import ALLOWED, MEGABYTE, Refused, file_size, reason_of
+from mingce.importers.limits import ALLOWED, MEGABYTE, Refused, file_size
 from mingce.importers.parcel import write_dumps, write_error
 from mingce.importers.tables import unpack_sound_parts
 
@@ -88,7 +88,7 @@ def _written(request: dict[str, Any], file: Any) -> tuple[MingceError, str] | No
     except Exception as error:  # what confuses a reader cannot be read
         if isinstance(error, OSError) and error.errno == errno.EFBIG:
             return out_of_memory(str(path)), ""
-        return DataError(f"{path} cannot be read ({reason_of(error)})."), traceback.format_exc()
+        return DataError(f"{path} cannot be read ({first_line(error, 160)})."), traceback.format_exc()
     return None
 
 

@@ -133,6 +133,16 @@ class Draft:
             if isinstance(laid, list):
                 self.put(name, laid, lengths, width)
 
+    def put_sequences(self, columns: Mapping[str, Numbers]) -> None:
+        """Columns [B, S] of prompt and response in one, from each row's first chosen token on; the ids before it."""
+        ids = columns.get("token_ids")
+        responses, start = without_prompts(columns, columns["response_mask"].array != 0)
+        for name, column in responses.items():
+            self.put(name, column)
+        if ids is not None and ids.array.dtype.kind == "i":
+            prompts = [row[:first].tolist() for row, first in zip(ids.array, start, strict=True)]
+            self.put_row("prompt_ids", prompts, len(start))
+
     def put_prompts(self, ids: Laid, there: Array | None) -> None:
         """The prompts' token ids [B, P] without the slots that `there` leaves out."""
         prompts, pads = unpadded(ids, there, self.where)

@@ -8,12 +8,12 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from mingce.base.errors import DataError, MingceError
+from mingce.base.errors import DataError, MingceError, first_line
 from mingce.base.texts import sentence_pair
 from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, trl, verl
 from mingce.importers.arrays import read_npz, read_safetensors
 from mingce.importers.draft import Draft
-from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size, reason_of
+from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size
 from mingce.importers.pickles import plain
 from mingce.importers.settings_file import Mapping, read_mapping
 from mingce.importers.shards import join_ranks, place
@@ -114,7 +114,7 @@ def _draft(data: Any, facts: dict[str, str], where: str, names: Mapping | None) 
     except MingceError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
-        raise DataError(f"{where} is not laid out as its trainer writes it ({reason_of(error)}).") from error
+        raise DataError(f"{where} is not laid out as its trainer writes it ({first_line(error, 160)}).") from error
 
 
 def _placed(draft: Draft, path: Path) -> Draft:

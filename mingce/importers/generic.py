@@ -9,7 +9,7 @@ import numpy as np
 
 from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
-from mingce.importers.draft import Draft, Laid, from_json, lay, row_lengths, without_prompts
+from mingce.importers.draft import Draft, Laid, from_json, lay, row_lengths
 from mingce.importers.numbers import Array, Numbers
 from mingce.importers.pickles import plain
 
@@ -102,14 +102,9 @@ def _columns(draft: Draft, laid: dict[str, tuple[str, Laid]], others: dict[str, 
             elif key == "input_ids" and isinstance(value, Numbers) and value.array.shape[1] > width:
                 value = value.rows(value.array.shape[1] - width, None)
             draft.put(name, value)
-    chosen = draft.columns["response_mask"].array
-    if laid.get("token_ids", ("", None))[0] == "input_ids" and not any(p in others for p in _PROMPTS):
-        ids = draft.columns["token_ids"]
-        if ids.array.shape == chosen.shape:
-            draft.columns, start = without_prompts(draft.columns, chosen != 0)
-            if ids.array.dtype.kind == "i":
-                prompts_there = [row[:n].tolist() for row, n in zip(ids.array, start, strict=True)]
-                draft.put_row("prompt_ids", prompts_there, len(chosen))
+    whole = laid.get("token_ids", ("", None))[0] == "input_ids" and not any(p in others for p in _PROMPTS)
+    if whole and draft.columns["token_ids"].array.shape == draft.columns["response_mask"].array.shape:
+        draft.put_sequences(draft.columns)
 
 
 def _wide(value: Laid, mask: Laid) -> Laid:

@@ -138,11 +138,6 @@ def short(value: Any) -> str:
     return f"a {type(value).__name__}"
 
 
-def reason_of(error: BaseException, most: int = 120) -> str:
-    """The first line of what an error says, or its name."""
-    return str(error).splitlines()[0][:most] if str(error) else type(error).__name__
-
-
 def allow_bytes(where: str, declared: int, limit: int = MAX_BYTES) -> None:
     """Refuse a file that would unpack to more than the limit."""
     if not 0 <= declared <= limit:

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import ColumnError
-from mingce.importers.draft import Draft, lay, row_lengths, without_prompts
+from mingce.importers.draft import Draft, lay, row_lengths
 from mingce.importers.numbers import Numbers
 
 _COLUMNS = {
@@ -45,14 +45,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
                 column="input_lengths",
             )
         whole.put("attention_mask", Numbers(np.arange(shape[1])[None, :] < there[:, None], "bool"))
-    chosen = whole.columns["response_mask"].array != 0
-    columns, start = without_prompts(whole.columns, chosen)
-    for name, column in columns.items():
-        draft.put(name, column)
-    ids = whole.columns.get("token_ids")
-    if ids is not None and ids.array.dtype.kind == "i":
-        prompts = [row[:first].tolist() for row, first in zip(ids.array, start, strict=True)]
-        draft.put_row("prompt_ids", prompts, rows)
+    draft.put_sequences(whole.columns)
     samples = _scalars(data.get("sample_loss_mask"), where, "sample_loss_mask", rows)
     if samples is not None:
         draft.put("loss_mask", Numbers((draft.columns["response_mask"].array != 0) & (samples != 0)[:, None], "bool"))

@@ -17,8 +17,8 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from mingce.base.errors import DataError, MingceError
-from mingce.importers.limits import ALLOWED, Refused, allow_shape, reason_of, short
+from mingce.base.errors import DataError, MingceError, first_line
+from mingce.importers.limits import ALLOWED, Refused, allow_shape, short
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
 
 RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
@@ -357,5 +357,5 @@ def read_pickle(
     except MingceError as error:
         raise DataError(f"{where} cannot be read: {error}; {RESAVE}.") from error
     except _DAMAGE as error:
-        reason = reason_of(error)
+        reason = first_line(error, 160)
         raise DataError(f"{where} is a damaged pickle or holds more than data ({reason}); {RESAVE}.") from error

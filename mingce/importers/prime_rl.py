@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from mingce.base.errors import DataError
-from mingce.importers.draft import Draft, lay, row_lengths, without_prompts
+from mingce.importers.draft import Draft, lay, row_lengths
 from mingce.importers.limits import short
 from mingce.importers.numbers import Numbers, rectangle
 
@@ -35,14 +35,8 @@ def read(data: dict[str, Any], where: str) -> Draft:
     whole.put("response_mask", mask, lengths)
     whole.put_lists(data, _COLUMNS, lengths)
     whole.put("attention_mask", rectangle([Numbers(np.ones(n, dtype=bool), "bool") for n in lengths], where, "rows"))
-    columns, start = without_prompts(whole.columns, whole.columns["response_mask"].array != 0)
-    for name, column in columns.items():
-        draft.put(name, column)
+    draft.put_sequences(whole.columns)
     rows = len(lengths)
-    ids = lay(data["token_ids"], where, "token_ids")
-    if isinstance(ids, list):
-        prompts = [[] if row is None else row.array[:first].tolist() for row, first in zip(ids, start, strict=True)]
-        draft.put_row("prompt_ids", prompts, rows)
     positions = lay(data.get("position_ids"), where, "position_ids")
     if isinstance(positions, list):
         draft.put_row("position_ids", positions, rows)

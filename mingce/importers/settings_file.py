@@ -9,9 +9,9 @@ from typing import Any
 import yaml
 
 from mingce.base import reading
-from mingce.base.errors import DataError, UnknownNameError
+from mingce.base.errors import DataError, UnknownNameError, first_line
 from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.limits import MAX_TEXT, file_size, reason_of, short
+from mingce.importers.limits import MAX_TEXT, file_size, short
 
 _NAMES = sorted(set(TOKENS.values()) | set(ROWS.values()))
 
@@ -25,7 +25,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
     except OSError as error:
         raise DataError(f"{path} cannot be read ({error.strerror}).") from error
     except yaml.YAMLError as error:
-        raise DataError(f"{path} is not YAML or JSON ({reason_of(error)}).") from error
+        raise DataError(f"{path} is not YAML or JSON ({first_line(error, 160)}).") from error
     if not isinstance(found, dict):
         raise DataError(f"{path} holds no `name: value` lines.")
     return found

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.base.errors import DataError
+from mingce.base.errors import DataError, first_line
 from mingce.importers.limits import (
     ALLOWED,
     MAX_BYTES,
@@ -20,7 +20,6 @@ from mingce.importers.limits import (
     Refused,
     allow_bytes,
     allow_columns,
-    reason_of,
 )
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list
 
@@ -128,7 +127,7 @@ def _parquet_errors(where: str) -> Iterator[None]:
     except pa.ArrowMemoryError as error:
         raise MemoryError from error
     except (pa.ArrowException, OSError, ValueError, OverflowError, LookupError, TypeError) as error:
-        reason = reason_of(error, 160)
+        reason = first_line(error, 160)
         raise DataError(f"{where} is a damaged or cut Parquet file ({reason}); write it again.") from error
 
 

@@ -18,10 +18,16 @@ Message = Mapping[str, Any]
 
 def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
     """The ids of a prompt: text as it is, chat messages through the tokenizer's template, ready for the answer."""
-    ids = _text_ids(tokenizer, prompt) if isinstance(prompt, str) else _chat_ids(tokenizer, prompt)
-    if not ids:
+    return render_prompts(tokenizer, [prompt])[0]
+
+
+def render_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+    """The ids of several; texts are encoded all at once, which takes a fraction of the time."""
+    texts = iter(_text_ids(tokenizer, [prompt for prompt in prompts if isinstance(prompt, str)]))
+    rendered = [next(texts) if isinstance(prompt, str) else _chat_ids(tokenizer, prompt) for prompt in prompts]
+    if not all(rendered):
         raise ModelError("a prompt has no tokens; give it at least one character.")
-    return ids
+    return rendered
 
 
 def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -33,14 +39,18 @@ def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tu
     return tuple(sorted(ids - {None}))
 
 
-def _text_ids(tokenizer: PreTrainedTokenizerBase, text: str) -> list[int]:
+def _text_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
     """With the begin token if the tokenizer adds one, never two of them, and with no end token behind."""
-    bare = _encode(tokenizer, text, special=False)
-    if bare and bare[0] == tokenizer.bos_token_id:
-        return bare
-    ids = _encode(tokenizer, text, special=True)
-    end_was_added = ids[-1:] == [tokenizer.eos_token_id] and bare[-1:] != ids[-1:]
-    return ids[:-1] if end_was_added else ids
+    plain = _encode(tokenizer, texts, special=False)
+    if not tokenizer.num_special_tokens_to_add():
+        return plain
+    begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
+
+    def joined(bare: list[int], ids: list[int]) -> list[int]:
+        end_was_added = ids[-1:] == [end] and bare[-1:] != ids[-1:]
+        return bare if bare and bare[0] == begin else ids[:-1] if end_was_added else ids
+
+    return [joined(*both) for both in zip(plain, _encode(tokenizer, texts, special=True), strict=True)]
 
 
 def _chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
@@ -52,8 +62,11 @@ def _chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -
         text = tokenizer.apply_chat_template(
             [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
         )
-    return _encode(tokenizer, cast(str, text), special=False)  # the template has written the begin token itself
+    return _encode(tokenizer, [cast(str, text)], special=False)[0]  # the template has written the begin token itself
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, text: str, *, special: bool) -> list[int]:
-    return list(tokenizer.encode(text, add_special_tokens=special, verbose=False))
+def _encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], *, special: bool) -> list[list[int]]:
+    if not texts:
+        return []
+    options: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}
+    return cast(list[list[int]], tokenizer(texts, add_special_tokens=special, **options)["input_ids"])

@@ -80,3 +80,8 @@ def _time(plan: Plan, lang: str) -> Iterator[Note]:
         yield Note(sentence("plan.communication_from", lang, gpus=plan.turning_point))
     else:
         yield Note(sentence("plan.communication_never", lang, gpus=plan.most))
+
+
+def sentences(plan: Plan, lang: str) -> list[str]:
+    """The verdict and what follows from the numbers."""
+    return [note.text for note in (verdict(plan, lang), *notes(plan, lang))]

@@ -9,6 +9,7 @@ from mingce.base.numbers import show_bytes, show_count, show_seconds, significan
 from mingce.base.texts import sentence
 from mingce.plan.growth import Point
 from mingce.plan.memory import Parts, RankMemory
+from mingce.plan.notes import sentences
 from mingce.plan.plan import Plan
 
 
@@ -158,3 +159,11 @@ def markdown(table: Table) -> str:
     """A table as Markdown."""
     lines = [f"| {' | '.join(table.columns)} |", "|---|" + "---:|" * (len(table.columns) - 1)]
     return "\n".join([*lines, *(f"| {' | '.join(row)} |" for row in table.rows)])
+
+
+def page(plan: Plan, lang: str) -> str:
+    """The plan as Markdown."""
+    tables = [*memory_tables(plan, lang), activations_table(plan, lang), time_table(plan, lang)]
+    tables += growth_tables(plan, lang)
+    listed = "\n".join(f"- {note}" for note in sentences(plan, lang))
+    return "\n\n".join([heading(plan, lang), listed, *(f"**{table.title}**\n\n{markdown(table)}" for table in tables)])

@@ -37,7 +37,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 import yaml
 
 from mingce.base import atomic
-from mingce.base.errors import RunError
+from mingce.base.errors import RunError, first_line
 from mingce.base.places import NOT_THERE, Anchors, step_name, steps_in
 from mingce.base.reading import read_regular, read_yaml
 from mingce.record.checksums import Checksums, sha256
@@ -178,7 +178,7 @@ class Run:
         except OSError as error:
             raise RunError(f"{path} cannot be read ({error.strerror}); make it a file that can be read") from error
         except yaml.YAMLError as error:
-            raise RunError(f"{path} is not valid YAML ({str(error).splitlines()[0]}); fix it by hand") from error
+            raise RunError(f"{path} is not valid YAML ({first_line(error)}); fix it by hand") from error
         if not isinstance(settings, dict):
             raise RunError(f"{path} holds no settings; fix it by hand")
         return settings

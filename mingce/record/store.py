@@ -1,7 +1,6 @@
 """Ledgers on disk: one Parquet file per step, one row per rollout, any rollout readable without scanning.
 
     ledger/step-000012.parquet      token columns as lists as long as the rollout, row columns as plain values
-    ledger/uids.sqlite              uid → (step, row); a cache, made again from the files whenever it does not fit
 
 The files are ordinary Parquet (zstd, page checksums), so pandas, polars and DuckDB read them as they are. Every number
 comes back bit for bit. Row groups are small, and only the one that holds a rollout is read for it.
@@ -10,10 +9,8 @@ comes back bit for bit. Row groups are small, and only the one that holds a roll
 from __future__ import annotations
 
 import json
-import sqlite3
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import closing, contextmanager, suppress
-from hashlib import blake2b
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -23,7 +20,7 @@ import pyarrow.parquet as pq
 
 import mingce
 from mingce.base.atomic import Hint, atomic_write, sync_path, try_again
-from mingce.base.errors import ColumnError, DataError, MingceError, RunError
+from mingce.base.errors import ColumnError, DataError, MingceError, RunError, first_line
 from mingce.base.places import step_name, steps_in
 from mingce.columns import ROW_COLUMNS, column
 from mingce.record.checksums import sha256
@@ -63,7 +60,6 @@ class LedgerStore:
         self.check_bounds: Callable[[Path], object] | None = None
         """Called with a file before it is read first, where it may be a stranger's; refuses it by a DataError."""
         self._bounded: dict[int, tuple[int, int]] = {}  # files that unpack to no more than their size allows
-        self._index = _UidIndex(self.directory / "uids.sqlite")
 
     def steps(self) -> list[int]:
         """The steps that have a ledger, in order."""
@@ -90,8 +86,6 @@ class LedgerStore:
         atomic_write(path, content, durable=False, hint=self._hint)
         self.digests[step] = sha256(content)
         self._unsynced.append(path)
-        with suppress(sqlite3.Error):  # find() reads the file itself if the index does not know it
-            self._index.add(step, _stamp(path), ledger.rows.get("uid", []))
         return path
 
     def sync(self) -> None:
@@ -166,20 +160,14 @@ class LedgerStore:
                     groups, held = [], 0
 
     def find(self, uid: str) -> tuple[int, int]:
-        """The (step, row) of the rollout with that uid."""
-        places: list[tuple[int, int]] = []
-        with suppress(sqlite3.Error):  # damaged, or on a disk that may only be read
-            for refresh in (False, True):
-                if refresh:
-                    self._index.refresh({step: _stamp(self._path(step)) for step in self.steps()}, self._uids)
-                places = self._index.places(uid)
-                for step, row in places:
-                    with suppress(RunError):  # the file may have gone since
-                        if self.rollouts(step, [row], ["uid"])[0]["uid"] == uid:
-                            return step, row
-            if not places:
-                raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
-        return self._scan(uid)
+        """The (step, row) of the rollout with that uid; the trainer's begin with their step, which is read first."""
+        likely = uid.partition("-")[0]
+        for step in sorted(self.steps(), key=lambda step: str(step) != likely):
+            stored = self.column(step, "uid")
+            uids = [] if stored is None else stored.to_pylist()
+            if uid in uids:
+                return step, uids.index(uid)
+        raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
 
     def drop_after(self, step: int) -> None:
         """Forget every ledger of a later step."""
@@ -223,9 +211,8 @@ class LedgerStore:
         except RunError:
             raise
         except (pa.ArrowException, OSError, ValueError, LookupError, MingceError) as error:
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
             raise LedgerFileError(
-                f"{path} is damaged or cut short ({reason}); restore it from a copy or delete it"
+                f"{path} is damaged or cut short ({first_line(error)}); restore it from a copy or delete it"
             ) from error
 
     def _check_bounds(self, step: int, path: Path) -> None:
@@ -238,74 +225,12 @@ class LedgerStore:
             raise LedgerFileError(str(error)) from error
         self._bounded[step] = stamp
 
-    def _uids(self, step: int) -> list[str]:
-        with self._opened(step) as file:
-            names = [name for name in file.schema_arrow.names if name == "uid"]
-            uids: list[str] = file.read(columns=names, use_threads=False)["uid"].to_pylist() if names else []
-            return uids
-
-    def _scan(self, uid: str) -> tuple[int, int]:
-        """Find a uid without the index, which must be wrong and is rebuilt."""
-        with suppress(OSError):
-            self._index.path.unlink(missing_ok=True)
-        for step in self.steps():
-            uids = self._uids(step)
-            if uid in uids:
-                return step, uids.index(uid)
-        raise RunError(f"no rollout in {self.directory} has the uid '{uid}'; {self._steps_there()}")
-
-
-class _UidIndex:
-    """Where each uid is. Nothing is lost when this file is: it only saves reading every ledger to find one rollout.
-
-    One line per ledger with eight bytes of hash per row, looked through from end to end: adding costs the same at step
-    10,000 as at step 1, and looking through five million uids takes a moment.
-    """
-
-    def __init__(self, path: Path):
-        self.path = path
-
-    @contextmanager
-    def _opened(self) -> Iterator[sqlite3.Connection]:
-        with closing(sqlite3.connect(self.path)) as database, database:
-            database.execute("PRAGMA synchronous = OFF")
-            table = "files (step INTEGER PRIMARY KEY, size INTEGER, time INTEGER, keys BLOB)"
-            database.execute(f"CREATE TABLE IF NOT EXISTS {table}")
-            yield database
-
-    def add(self, step: int, stamp: tuple[int, int], uids: Sequence[str]) -> None:
-        """Enter a file, or replace its entry."""
-        keys = b"".join(map(_key, uids))
-        with self._opened() as database:
-            database.execute("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", (step, *stamp, keys))
-
-    def refresh(self, files: Mapping[int, tuple[int, int]], read: Callable[[int], Sequence[str]]) -> None:
-        """Forget the files that are gone and enter those that are new, or another than when they were entered."""
-        with self._opened() as database:
-            entered = {s: (size, time) for s, size, time in database.execute("SELECT step, size, time FROM files")}
-        lines = [(s, *stamp, b"".join(map(_key, read(s)))) for s, stamp in files.items() if entered.get(s) != stamp]
-        with self._opened() as database:
-            database.executemany("DELETE FROM files WHERE step = ?", [(s,) for s in entered.keys() - files.keys()])
-            database.executemany("INSERT OR REPLACE INTO files VALUES (?, ?, ?, ?)", lines)
-
-    def places(self, uid: str) -> list[tuple[int, int]]:
-        """The (step, row) that may hold the uid."""
-        key = _key(uid)
-        with self._opened() as database:
-            query = "SELECT step, keys FROM files WHERE instr(keys, ?) ORDER BY step"
-            files = database.execute(query, (key,)).fetchall()
-        return [(step, at // 8) for step, keys in files for at in range(0, len(keys), 8) if keys[at : at + 8] == key]
-
 
 def _is_ours(kind: pa.DataType) -> bool:
     """A text, a number, or a list of numbers, which is all that is ever written."""
     if pa.types.is_list(kind):
         return bool(pa.types.is_primitive(kind.value_type))
     return bool(pa.types.is_primitive(kind) or pa.types.is_string(kind))
-
-
-def _key(uid: str) -> bytes:
-    return blake2b(str(uid).encode(), digest_size=8).digest()
 
 
 def _stamp(path: Path) -> tuple[int, int]:

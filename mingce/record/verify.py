@@ -246,39 +246,20 @@ def _tensorboard(run: Run, progress: Callable[[str], object]) -> Iterator[FileSt
 
 def _events_file(name: str, content: bytes) -> FileState:
     """TFRecords one after the other: size, its CRC, data, their CRC."""
+    from tensorboard.compat.tensorflow_stub.pywrap_tensorflow import masked_crc32c  # type: ignore[import-untyped]
+
     place = 0
     while place < len(content):
         head = content[place : place + 12]
         size = int.from_bytes(head[:8], "little")
-        sound = len(head) < 12 or int.from_bytes(head[8:], "little") == _masked_crc(head[:8])
+        sound = len(head) < 12 or int.from_bytes(head[8:], "little") == masked_crc32c(head[:8])
         data, end = content[place + 12 : place + 12 + size], content[place + 12 + size : place + 16 + size]
         if sound and len(end) < 4:
             return _uncovered(name, "record_cut")
-        if not sound or int.from_bytes(end, "little") != _masked_crc(data):
+        if not sound or int.from_bytes(end, "little") != masked_crc32c(data):
             return _damaged(name, "from_byte", place=place)
         place += 16 + size
     return FileState(name, "whole")
-
-
-def _crc_table() -> list[int]:
-    table = []
-    for byte in range(256):
-        for _ in range(8):
-            byte = (byte >> 1) ^ 0x82F63B78 if byte & 1 else byte >> 1
-        table.append(byte)
-    return table
-
-
-_TABLE = _crc_table()
-
-
-def _masked_crc(data: bytes) -> int:
-    """CRC-32C as TFRecord masks it."""
-    crc = 0xFFFFFFFF
-    for byte in data:
-        crc = _TABLE[(crc ^ byte) & 0xFF] ^ (crc >> 8)
-    crc ^= 0xFFFFFFFF
-    return ((crc >> 15 | crc << 17) + 0xA282EAD8) & 0xFFFFFFFF
 
 
 def _others(run: Run) -> Iterator[FileState]:

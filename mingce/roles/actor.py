@@ -24,7 +24,7 @@ from mingce.models.batching import forward_inputs
 from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import base_causal_lm
 from mingce.models.micro_batches import batcher
-from mingce.models.prompts import default_stop_ids, render_prompt
+from mingce.models.prompts import default_stop_ids, render_prompts
 from mingce.models.sampling import Generation, Sampling, generate
 from mingce.roles.learner import Learner, LocalLearner, OnProgress
 from mingce.specs import find_policy_loss
@@ -87,7 +87,7 @@ class Actor(Protocol):
 def roll_out(actor: Actor, examples: Sequence[Example], step: int, on_progress: OnProgress | None) -> Ledger:
     """What `Actor.generate` does with what `Actor.draw` draws."""
     n, seed = actor.config.samples_per_prompt, actor.config.seed
-    prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
+    prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples])
     texts = [actor.tokenizer.decode(prompt) for prompt in prompts]
     total = len(prompts) * n
     seeds = [row_seed(seed, step, row) for row in range(total)]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import numpy as np
 
-from mingce.base.errors import DataError, MingceError, RunError
+from mingce.base.errors import DataError, MingceError, RunError, first_line
 from mingce.record.tokens import TokenTexts
 from mingce.sources.series import Series
 from mingce.sources.source import MAX_TOKENS, ROW_CHOICES, Array, Ragged, Source, Status
@@ -54,8 +54,7 @@ class DumpSource(Source):
         except MingceError as error:
             self._message = str(error)
         except Exception as error:  # a stranger's file may confuse its reader in any way
-            reason = str(error).splitlines()[0] if str(error) else type(error).__name__
-            self._message = f"{self.path.name} cannot be read ({reason})"
+            self._message = f"{self.path.name} cannot be read ({first_line(error)})"
         return dumps
 
     def dump(self, step: int) -> Dump:
@@ -171,7 +170,8 @@ def _inferred(dump: Dump) -> dict[str, Any]:
 
 def open_source(path: Path, mapping: Path | None = None, tokenizer: Path | None = None) -> Source:
     """A run's directory or a dump."""
-    from mingce.sources.runs import RunSource, is_run
+    from mingce.record.targets import is_run
+    from mingce.sources.runs import RunSource
 
     if is_run(path):
         return RunSource(path, tokenizer)

@@ -12,8 +12,9 @@ from threading import Lock
 
 from mingce.base.errors import DataError, MingceError, RunError
 from mingce.base.paths import expanded, resolved
+from mingce.record.targets import is_run
 from mingce.sources.dumps import open_source
-from mingce.sources.runs import RunSource, is_run
+from mingce.sources.runs import RunSource
 from mingce.sources.source import Source
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")

@@ -104,7 +104,7 @@ class Log(ABC):
                 self.fault = None
             except OSError as error:
                 self._forget()
-                self.fault = error.strerror if path_is_there(self.path) else None
+                self.fault = error.strerror if os.path.lexists(self.path) else None
 
     def _read(self, file: BufferedReader) -> None:
         status = os.fstat(file.fileno())
@@ -272,8 +272,3 @@ def _finite(value: Any) -> float:
     if not isinstance(value, int | float) or not math.isfinite(value):
         raise ValueError("no number")
     return float(value)
-
-
-def path_is_there(path: Path) -> bool:
-    """Whether anything has that name, a link to nowhere included."""
-    return os.path.lexists(path)

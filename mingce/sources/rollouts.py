@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.base.errors import MingceError, RunError
+from mingce.base.errors import MingceError, RunError, first_line
 from mingce.columns import TOKEN_COLUMNS
 from mingce.record.rollout import Info, Rollout, Sibling, Whitening
 from mingce.record.store import LedgerFileError
@@ -51,8 +51,9 @@ def damage_reported(source: Source, step: int) -> Iterator[None]:
     except MingceError:
         raise
     except ODD as error:
-        reason = str(error).splitlines()[0][:200] if str(error) else type(error).__name__
-        raise LedgerFileError(f"step {step} of {source.name} is not as a ledger should be ({reason})") from error
+        raise LedgerFileError(
+            f"step {step} of {source.name} is not as a ledger should be ({first_line(error)})"
+        ) from error
 
 
 def read_rollout(source: Source, step: int, row: int, whitening: Whitening | None) -> Rollout:

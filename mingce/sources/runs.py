@@ -17,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import yaml
 
-from mingce.base.errors import MingceError, RunError
+from mingce.base.errors import MingceError, RunError, first_line
 from mingce.base.machine import is_running
 from mingce.base.places import step_name, steps_named
 from mingce.base.reading import open_regular, read_yaml
@@ -258,11 +258,6 @@ def _ragged(stored: pa.ListArray) -> Ragged:
     return Ragged(values, offsets - offsets[0] if len(offsets) else offsets)
 
 
-def is_run(path: Path) -> bool:
-    """Whether a run can be shown there."""
-    return (path / "config.yaml").is_file()
-
-
 def _regular(path: Path) -> os.stat_result:
     """The status of a regular file; a link or a device is an error."""
     status = path.lstat()
@@ -278,9 +273,7 @@ def _inside(root: Path, path: Path) -> bool:
 def _reason(error: BaseException) -> str:
     if isinstance(error, OSError):
         return error.strerror or type(error).__name__
-    if isinstance(error, MingceError):
-        return str(error)
-    return str(error).splitlines()[0] if str(error) else type(error).__name__
+    return str(error) if isinstance(error, MingceError) else first_line(error)
 
 
 def _locked(lock: Path) -> bool:

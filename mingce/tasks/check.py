@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import random
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 from rich.console import Group
@@ -15,6 +15,9 @@ from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.function import FunctionScorer
 from mingce.tasks.limit import Failure
 from mingce.tasks.scoring import Scoring, prompt_text, scorer_of, shortened
+
+Judge = Callable[[Example, str, Score], bool]
+"""Whether an answer that scored so counts as right."""
 
 
 @dataclass(frozen=True)
@@ -53,24 +56,37 @@ class CheckReport:
         )
 
 
-def check_task(task: Task, *, examples: int = 20, seed: int = 0, time_limit: float | None = None) -> CheckReport:
+def check_task(
+    task: Task,
+    other: tuple[FunctionScorer, float] | None = None,
+    *,
+    examples: int = 20,
+    seed: int = 0,
+    time_limit: float | None = None,
+) -> CheckReport:
     """Score the right answer and some wrong ones of examples drawn from both sides of the task.
 
-    `time_limit` is for one response, in seconds; see `scoring.Scoring`.
+    `other` is a person's own function that scores instead, and the score from which an answer is right. `time_limit` is
+    for one response, in seconds; see `scoring.Scoring`.
     """
+    scorer, full_marks = other or (scorer_of(task), getattr(task, "full_marks", None))
+
+    def is_right(example: Example, response: str, score: Score) -> bool:
+        """As the task judges; one that judges by the score alone is not asked to score again."""
+        return task.correct(example, response) if full_marks is None else score.total >= full_marks
+
     train, held_out = task.train_examples(), task.held_out_examples()
     drawn = [*_drawn(train, (examples + 1) // 2, seed), *_drawn(held_out, examples // 2, seed)]
     golds = [task.gold(example) for example in drawn]
     checked, wrong_answers = [], 0
-    workers = int(isinstance(scorer_of(task), FunctionScorer))
-    with Scoring(task, workers=workers, time_limit=time_limit) as scoring:
+    with Scoring(scorer, workers=int(isinstance(scorer, FunctionScorer)), time_limit=time_limit) as scoring:
         for example, gold in zip(drawn, golds, strict=True):
             outcome = _outcome(scoring, example, gold)
-            problem = _problem_with_gold(task, example, gold, outcome)
+            problem = _problem_with_gold(is_right, example, gold, outcome)
             for wrong in wrong_answers_to(example, gold, golds):
                 wrong_answers += 1
                 problem = problem or _problem_with_wrong(
-                    task, example, wrong, outcome, _outcome(scoring, example, wrong)
+                    is_right, example, wrong, outcome, _outcome(scoring, example, wrong)
                 )
             checked.append(CheckedExample(example, gold, None if isinstance(outcome, Failure) else outcome, problem))
     return CheckReport(task.name, len(train), len(held_out), checked, wrong_answers)
@@ -116,26 +132,20 @@ def _outcome(scoring: Scoring, example: Example, response: str) -> Score | Failu
     return scoring.outcomes([example], [response], [0])[0]
 
 
-def _is_right(task: Task, example: Example, response: str, score: Score) -> bool:
-    """As the task judges; one that judges by the score alone is not asked to score again."""
-    full_marks: float | None = getattr(task, "full_marks", None)
-    return task.correct(example, response) if full_marks is None else score.total >= full_marks
-
-
-def _problem_with_gold(task: Task, example: Example, gold: str, outcome: Score | Failure) -> str | None:
+def _problem_with_gold(is_right: Judge, example: Example, gold: str, outcome: Score | Failure) -> str | None:
     if isinstance(outcome, Failure):
         return f"its right answer {shortened(gold)} cannot be scored ({outcome.reason})"
-    if not _is_right(task, example, gold, outcome):
+    if not is_right(example, gold, outcome):
         return f"its right answer {shortened(gold)} scores {outcome.total:g}, which is not full marks"
     return None
 
 
 def _problem_with_wrong(
-    task: Task, example: Example, wrong: str, full: Score | Failure, outcome: Score | Failure
+    is_right: Judge, example: Example, wrong: str, full: Score | Failure, outcome: Score | Failure
 ) -> str | None:
     if isinstance(outcome, Failure):
         return f"the answer {shortened(wrong)} cannot be scored ({outcome.reason})"
     assert isinstance(full, Score)
-    if _is_right(task, example, wrong, outcome) or outcome.total >= full.total:
+    if is_right(example, wrong, outcome) or outcome.total >= full.total:
         return f"the wrong answer {shortened(wrong)} scores {outcome.total:g}, as much as the right one"
     return None

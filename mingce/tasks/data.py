@@ -15,8 +15,8 @@ from __future__ import annotations
 import bisect
 import dataclasses
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import accumulate
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import accumulate, islice
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, overload
 
@@ -28,6 +28,7 @@ Row = Mapping[str, Any]
 Convert = Callable[[Row, str], Example]
 """Makes an example of a row and its uid; a `ValueError` says, without the place, what is wrong with the row."""
 
+AT_ONCE = 1000  # prompts whose tokens are counted together
 REQUIRED = ("prompt", "data_source", "reward_model")
 
 
@@ -141,11 +142,11 @@ class FittingPrompts(NamedTuple):
 
 def filter_prompts(
     examples: Sequence[Example],
-    length: Callable[[Prompt], int],
+    lengths: Callable[[list[Prompt]], Sequence[int]],
     max_prompt_tokens: int,
     overlong: Literal["filter", "cut", "error"] = "filter",
 ) -> FittingPrompts:
-    """Keep every prompt within `max_prompt_tokens` as counted by `length`.
+    """Keep every prompt within `max_prompt_tokens` as counted by `lengths`, a thousand at a time.
 
     `filter` leaves an over-long one out, `cut` keeps as much of the end of a text prompt as fits, `error` refuses it.
     """
@@ -153,8 +154,7 @@ def filter_prompts(
         raise UnknownNameError("way with over-long prompts", overlong, ["filter", "cut", "error"])
     indices: list[int] = []
     cut: dict[int, Example] = {}
-    for index, example in enumerate(examples):
-        tokens = length(example.prompt)
+    for index, (example, tokens) in enumerate(_counted(examples, lengths)):
         if tokens > max_prompt_tokens:
             if overlong == "filter":
                 continue
@@ -164,7 +164,7 @@ def filter_prompts(
                     f"the prompt of {example.uid} has {tokens} tokens where {max_prompt_tokens} are allowed{chat}; "
                     "allow more, or leave such prompts out with overlong=filter."
                 )
-            cut[index] = dataclasses.replace(example, prompt=_longest_end(example.prompt, length, max_prompt_tokens))
+            cut[index] = dataclasses.replace(example, prompt=_longest_end(example.prompt, lengths, max_prompt_tokens))
         indices.append(index)
     if not indices:
         raise DataError(
@@ -173,11 +173,24 @@ def filter_prompts(
     return FittingPrompts(Selected(examples, indices, cut), len(examples) - len(indices) + len(cut))
 
 
-def _longest_end(text: str, length: Callable[[Prompt], int], most: int) -> str:
+def _counted(
+    examples: Iterable[Example], lengths: Callable[[list[Prompt]], Sequence[int]]
+) -> Iterator[tuple[Example, int]]:
+    """Every example with the tokens of its prompt."""
+    every = iter(examples)
+    while part := list(islice(every, AT_ONCE)):
+        yield from zip(part, lengths([example.prompt for example in part]), strict=True)
+
+
+def _longest_end(text: str, lengths: Callable[[list[Prompt]], Sequence[int]], most: int) -> str:
     """The longest end of the text, to the character, that has at most `most` tokens."""
-    start = bisect.bisect_left(range(len(text)), True, key=lambda at: length(text[at:]) <= most)
-    # Merges of a tokenizer can make a shorter text longer in tokens, so the found start is only nearly right.
-    while start < len(text) and length(text[start:]) > most:
+
+    def fits(at: int) -> bool:
+        return lengths([text[at:]])[0] <= most
+
+    start = bisect.bisect_left(range(len(text)), True, key=fits)
+    # Merges of a tokenizer can make a shorter text longer in tokens, so this start is only nearly right.
+    while start < len(text) and not fits(start):
         start += 1
     if start == len(text):
         raise DataError(f"not one character of a prompt fits into {most} tokens; allow longer prompts.")

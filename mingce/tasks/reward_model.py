@@ -9,7 +9,7 @@ from pathlib import Path
 import torch
 from transformers import AutoModelForSequenceClassification, AutoTokenizer
 
-from mingce.base.errors import ModelError, RewardError
+from mingce.base.errors import ModelError, RewardError, first_line
 from mingce.models.loading import usable
 from mingce.tasks.base import Example, Score
 
@@ -38,7 +38,7 @@ class RewardModel:
                 path, dtype=usable(dtype, self.device), trust_remote_code=False, output_loading_info=True
             )
         except (OSError, ValueError, KeyError) as error:
-            reason = str(error).strip().splitlines()[0].rstrip(".")
+            reason = first_line(error)
             raise ModelError(f"{path} cannot be read as a reward model ({reason}); check the directory.") from error
         if missing := sorted(info["missing_keys"]):
             raise ModelError(f"{path} lacks the weights {missing[0]} of a reward model; train its head first.")

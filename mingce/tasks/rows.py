@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from mingce.base.errors import DataError
+from mingce.base.errors import DataError, first_line
 
 
 class Rows(ABC):
@@ -56,7 +56,7 @@ class ParquetRows(Rows):
         try:
             self._table = pq.read_table(path, partitioning=None)
         except (pa.ArrowException, OSError, ValueError) as error:
-            reason = str(error).splitlines()[0].rstrip(".")
+            reason = first_line(error)
             raise DataError(f"{path} cannot be read as Parquet ({reason}); write or copy the file again.") from error
         self.columns = list(self._table.column_names)
 

@@ -110,20 +110,6 @@ class Scoring:
         self.close()
 
 
-def score_all(
-    scorer: Task | Scorer,
-    examples: Sequence[Example],
-    responses: Sequence[str],
-    *,
-    workers: int = 0,
-    time_limit: float | None = None,
-    on_error: OnError = "stop",
-) -> list[Score]:
-    """Score one batch and end the workers again; see `Scoring`."""
-    with Scoring(scorer, workers=workers, time_limit=time_limit, on_error=on_error) as scoring:
-        return scoring.score(examples, responses)
-
-
 def scorer_of(scorer: Task | Scorer) -> Scorer:
     """The function that scores one response: a task's own scorer, without its data where it has one apart."""
     for attribute in ("scorer", "score"):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from mingce.models.prompts import render_prompt
+from mingce.models.prompts import render_prompts
 from mingce.models.sampling import Generation
 from mingce.roles.actor import Actor, row_seed
 from mingce.roles.reward import Judge
@@ -94,7 +94,7 @@ def evaluate(
     `on_progress` receives the rows done and all rows. Without `score_greedy` greedy answers are judged only, which
     spares a reward model or a person's function half of its work.
     """
-    prompts = [render_prompt(actor.tokenizer, example.prompt) for example in examples]
+    prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples])
     total = len(prompts) * (1 + samples)
     seeds = [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)]
     greedy = actor.draw(

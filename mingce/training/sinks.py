@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Protocol
 
-from mingce.base.errors import RunError, SettingError, UnknownNameError
+from mingce.base.errors import RunError, SettingError, UnknownNameError, first_line
 from mingce.specs.settings import by_dotted_key
 
 PROJECT = "mingce"
@@ -51,7 +51,7 @@ class Sinks:
                 act(sink)
             except (Exception, SystemExit) as error:  # a server out of reach, a full disk: it is not the run's end
                 del self._sinks[name]
-                self._note(f"{name} failed and gets no more metrics; metrics.jsonl has them all ({_sentence(error)})")
+                self._note(f"{name} failed and gets no more metrics; metrics.jsonl has them all ({first_line(error)})")
 
 
 def check_sinks(names: Sequence[str]) -> None:
@@ -82,7 +82,7 @@ def open_sinks(
         opened: dict[str, Sink] = {"tensorboard": TensorBoard(directory, config, first_step)}
     except OSError as error:
         raise RunError(
-            f"{directory} cannot be written ({_sentence(error)}); make room there or fix its owner."
+            f"{directory} cannot be written ({first_line(error)}); make room there or fix its owner."
         ) from error
     for name in names:
         if name in opened:
@@ -90,7 +90,7 @@ def open_sinks(
         try:
             opened[name] = OPTIONAL[name](run_path, run_name, config, first_step)
         except (Exception, SystemExit) as error:  # not logged in, out of reach, settings of its own that are wrong
-            said = f"{name} does not start ({_sentence(error)})"
+            said = f"{name} does not start ({first_line(error)})"
             if not needed:
                 note(f"{said}; metrics.jsonl has all metrics.")
                 continue
@@ -205,12 +205,6 @@ def _package(name: str) -> Any:
         return importlib.import_module(name)
     except ImportError as error:
         raise SettingError(
-            f"keep.loggers asks for {name}, which cannot be imported ({_sentence(error)}); "
+            f"keep.loggers asks for {name}, which cannot be imported ({first_line(error)}); "
             f"install it with `pip install 'mingce[{name}]'`, or leave it out: keep.loggers=[]."
         ) from error
-
-
-def _sentence(error: BaseException) -> str:
-    """The first line of what an error says, or the beginning of it."""
-    said = (str(error).strip().splitlines() or [type(error).__name__])[0]
-    return said if len(said) <= 200 else f"{said[:199]}…"
