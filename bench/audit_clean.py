@@ -135,14 +135,14 @@ def own_update(case: Case) -> None:
     ratio, shares = torch.zeros(case.shape), {name: torch.zeros(case.shape) for name in ("pg", "vf")}
     clipped = {name: torch.zeros(case.shape) for name in ("pg", "vf")}
     for rows in micro_batches(case):
-        policy = losses.compute_policy_loss(
+        policy = losses.ppo_loss(
             c["old_log_probs"][rows], c["new_log_probs"][rows], c["advantages"][rows], mask[rows],
             cliprange_low=s["clip_low"], cliprange_high=s["clip_high"], clip_ratio_c=s["dual_clip"],
         )  # fmt: skip
         ratio[rows], shares["pg"][rows] = policy.columns["ratio"], policy.columns["policy_loss"]
         clipped["pg"][rows] = policy.columns["clipped"].float()
         if "values" in c:
-            value = losses.compute_value_loss(
+            value = losses.value_loss(
                 c["new_values"][rows], c["returns"][rows], c["values"][rows], mask[rows], s["value_clip"]
             )
             shares["vf"][rows] = value.columns["value_loss"]
@@ -155,7 +155,7 @@ def own_update(case: Case) -> None:
         )
         case.scalars[f"{name}_clipfrac"] = float(masking.masked_mean(clipped[name], mask))
     if s["kl_loss_coef"]:
-        term = losses.compute_kl_loss(c["new_log_probs"], c["ref_log_probs"], mask, loss_agg_mode=s["loss_agg_mode"])
+        term = losses.kl_loss(c["new_log_probs"], c["ref_log_probs"], mask, loss_agg_mode=s["loss_agg_mode"])
         case.scalars["kl_loss"] = float(term.loss)
 
 

@@ -15,7 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from transformers import AutoModelForCausalLM, PretrainedConfig
 
-from mingce.algorithms.losses import batch_totals, compute_policy_loss, compute_value_loss
+from mingce.algorithms.losses import batch_totals, ppo_loss, value_loss
 from mingce.ledger import Ledger
 from mingce.models.loading import without_dropout
 from mingce.models.log_probs import response_log_probs
@@ -200,7 +200,7 @@ def _policy_loss(model: nn.Module) -> Callable[[Ledger], Tensor]:
         new, _ = response_log_probs(
             model, ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"], pad_id=PAD
         )
-        return compute_policy_loss(old, new, old, mask, **batch_totals(mask)).loss
+        return ppo_loss(old, new, old, mask, **batch_totals(mask)).loss
 
     return loss
 
@@ -210,6 +210,6 @@ def _value_loss(model: ValueModel) -> Callable[[Ledger], Tensor]:
         mask = ledger.loss_mask
         values, _ = model.values(ledger.row("prompt_ids"), ledger["token_ids"], ledger["attention_mask"], PAD)
         old = torch.zeros_like(values)
-        return compute_value_loss(values, old + 1, old, mask, None, **batch_totals(mask))[0]
+        return value_loss(values, old + 1, old, mask, None, **batch_totals(mask))[0]
 
     return loss

@@ -16,7 +16,7 @@ from tables import Table, number, percent, spread
 from torch import Tensor, nn
 from toys import PAD, linear_shapes, llama, prompts
 
-from mingce.algorithms.losses import BatchTotals, compute_policy_loss
+from mingce.algorithms.losses import BatchTotals, ppo_loss
 from mingce.config import Config, LearnerConfig
 from mingce.ledger import Ledger
 from mingce.models.batching import joined_rows
@@ -45,7 +45,7 @@ def ours(model: nn.Module, ledger: Ledger, epochs: int = EPOCHS, micro: int = MI
         log_probs, _ = response_log_probs(
             model, part.row("prompt_ids"), part["token_ids"], part["attention_mask"], pad_id=PAD
         )
-        return compute_policy_loss(part["old_log_probs"], log_probs, part["advantages"], part.loss_mask, **totals)
+        return ppo_loss(part["old_log_probs"], log_probs, part["advantages"], part.loss_mask, **totals)
 
     LocalLearner(model, LearnerConfig(lr=1e-6, epochs=epochs), 1).learn(
         ledger, loss, step=1, seed=0, minibatch_rollouts=len(ledger), batcher=batcher(micro, packed=True)

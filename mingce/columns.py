@@ -192,16 +192,16 @@ _TABLE = (
     ),
     Column(
         "clipped", "c_t", "action", "bool", "c_t = 1 where the clip of ρ_t decided the term (ε or dual clip)",
-        ("ratio", "advantages"), f"{_LOSSES}:compute_policy_loss", optional=("whitened_advantages",),
+        ("ratio", "advantages"), f"{_LOSSES}:policy_loss", optional=("whitened_advantages",),
     ),
     Column(
         "dual_clipped", "d_t", "action", "bool", "d_t = 1 where Â_t < 0 and ρ_t > c (dual clip)",
-        ("ratio", "advantages"), f"{_LOSSES}:compute_policy_loss", optional=("whitened_advantages",),
+        ("ratio", "advantages"), f"{_LOSSES}:policy_loss", optional=("whitened_advantages",),
     ),
     Column(
         "policy_loss", "L^π_t", "action", "float32",
         "L^π_t = −min(ρ_t·Â_t, clip(ρ_t, 1−ε_low, 1+ε_high)·Â_t), at most −c·Â_t if Â_t < 0;  cpi: −ρ_t·Â_t",
-        ("ratio", "advantages"), f"{_LOSSES}:compute_policy_loss", optional=("whitened_advantages",),
+        ("ratio", "advantages"), f"{_LOSSES}:policy_loss", optional=("whitened_advantages",),
         aliases=("pg_losses",),
     ),
     Column(
@@ -210,7 +210,7 @@ _TABLE = (
     ),
     Column(
         "kl_loss", "L^KL_t", "action", "float32", "L^KL_t = k(log π(a_t), log π_ref(a_t))",
-        ("new_log_probs", "ref_log_probs"), f"{_LOSSES}:compute_kl_loss",
+        ("new_log_probs", "ref_log_probs"), f"{_LOSSES}:kl_loss",
     ),
     Column(
         "new_values", "V'(s_t)", "state", "float32", "V'(s_t), by the critic being updated", ("values",),
@@ -219,12 +219,12 @@ _TABLE = (
     Column(
         "value_clipped", "c^V_t", "state", "bool",
         "c^V_t = 1 where |clip(V'(s_t), V(s_t) ± ε_V) − R_t| > |V'(s_t) − R_t|", ("new_values", "values", "returns"),
-        f"{_LOSSES}:compute_value_loss",
+        f"{_LOSSES}:value_loss",
     ),
     Column(
         "value_loss", "L^V_t", "state", "float32",
         "L^V_t = ½·max((V'(s_t) − R_t)², (clip(V'(s_t), V(s_t) ± ε_V) − R_t)²)", ("new_values", "values", "returns"),
-        f"{_LOSSES}:compute_value_loss", aliases=("vf_losses",),
+        f"{_LOSSES}:value_loss", aliases=("vf_losses",),
     ),
     # ── one a rollout ────────────────────────────────────────────────────────────────────────────────────────────
     Column("uid", "uid", "row", "str", "unique in the run", (), "actor.generate"),

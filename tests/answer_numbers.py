@@ -402,7 +402,7 @@ class Known:
             self.short(losses)
             n, total = len(losses), math.fsum(losses)
             means = [(total + losses[0]) / (n + 1), (total / n + losses[0]) / 2, (total + losses[0]) / 2]
-            self.numbers += [*means, means[-1] / len(self.mask)]
+            self.numbers += [*means, means[-1] / len(self.mask), total + losses[0]]
 
 
 def _same_row(texts: Sequence[str], row: Sequence[float | None]) -> bool:

@@ -11,11 +11,13 @@ import numpy as np
 import pytest
 import torch
 
-from mingce.algorithms.losses import agg_loss, compute_policy_loss, compute_value_loss
+from mingce.algorithms import losses
+from mingce.algorithms.losses import agg_loss, ppo_loss
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.audit.losses import CHECKS
 from mingce.record.dump import Dump
+from mingce.specs import AGGREGATIONS
 from mingce.specs.settings import DumpSettings
 
 ROWS, WIDTH, SEEDS = 16, 24, range(5)
@@ -77,14 +79,14 @@ def policy_terms(dump: Dump) -> torch.Tensor:
     """The clipped terms on all slots."""
     old, new, advantages = (tensor(dump, n) for n in ("old_log_probs", "new_log_probs", "advantages"))
     everywhere = torch.ones(dump.shape, dtype=torch.bool)
-    loss = compute_policy_loss(old, new, advantages, everywhere, 0.2, clip_ratio_c=None)
+    loss = ppo_loss(old, new, advantages, everywhere, 0.2, clip_ratio_c=None)
     return loss.columns["policy_loss"]
 
 
 def value_loss(dump: Dump, clip: float | None, mask: torch.Tensor | None = None) -> float:
     new, returns, old = (tensor(dump, n) for n in ("new_values", "returns", "values"))
     mask = tensor(dump, "response_mask") if mask is None else mask
-    return float(compute_value_loss(new, returns, old, mask, clip).loss)
+    return float(losses.value_loss(new, returns, old, mask, clip).loss)
 
 
 def k3(dump: Dump) -> torch.Tensor:
@@ -131,7 +133,7 @@ def test_clean_batches_are_silent(seed: int, holes: bool) -> None:
     assert told(rounded(dump)) == {}
 
 
-@pytest.mark.parametrize("mode", ["token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm"])
+@pytest.mark.parametrize("mode", AGGREGATIONS)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_every_mode_is_recognised(mode: str, seed: int) -> None:
     dump = clean(seed)
@@ -160,7 +162,7 @@ def test_dual_clip_and_unclipped_losses_are_recognised() -> None:
         old, new, advantages = (tensor(dump, n) for n in ("old_log_probs", "new_log_probs", "advantages"))
         clip, high = (0.2, 0.2) if change else (1.0, 1e9)
         mask = tensor(dump, "response_mask")
-        loss = compute_policy_loss(old, new, advantages, mask, clip, cliprange_high=high, clip_ratio_c=change)
+        loss = ppo_loss(old, new, advantages, mask, clip, cliprange_high=high, clip_ratio_c=change)
         dump.scalars["pg_loss"] = float(loss.loss)
         assert told(dump) == {}
 

@@ -17,12 +17,12 @@ from mingce.algorithms.losses import (
     Loss,
     agg_loss,
     batch_totals,
-    compute_entropy_loss,
-    compute_kl_loss,
-    compute_policy_loss,
-    compute_value_loss,
     entropy_from_logits,
+    entropy_loss,
+    kl_loss,
     policy_loss,
+    ppo_loss,
+    value_loss,
 )
 from mingce.base.errors import MingceError
 from mingce.specs import AGGREGATIONS, POLICY_LOSSES
@@ -59,7 +59,7 @@ def same(fast: Tensor, twin: list[list[float]], scale: float) -> None:
 )
 def test_policy_loss_equals_its_twin(batch: Batch, mode: str, low: float, high: float, dual: float | None) -> None:
     old, new, adv = columns(batch)
-    got = compute_policy_loss(old, new, adv, batch.mask, 0.2, low, high, dual, mode)
+    got = ppo_loss(old, new, adv, batch.mask, 0.2, low, high, dual, mode)
     terms = {
         (b, t): reference.policy_term(old[b, t].item(), new[b, t].item(), adv[b, t].item(), low, high, dual)
         for b, t in batch.mask.nonzero().tolist()
@@ -95,7 +95,7 @@ def test_value_loss_equals_its_twin(batch: Batch, mode: str, clip: float | None)
         (b, t): reference.value_term(vpreds[b, t].item(), returns[b, t].item(), values[b, t].item(), clip)
         for b, t in batch.mask.nonzero().tolist()
     }
-    got = compute_value_loss(vpreds, returns, values, batch.mask, clip, mode)
+    got = value_loss(vpreds, returns, values, batch.mask, clip, mode)
     twin = per_token(batch, lambda b, t: terms[b, t].loss)
     scale = max((abs(x) for row in twin for x in row), default=0.0)
     same(got.columns["value_loss"], twin, scale)
@@ -111,25 +111,25 @@ def test_entropy_equals_its_twin(batch: Batch, vocabulary: int) -> None:
         logits[..., -1] = -torch.inf
     entropy = entropy_from_logits(logits)
     same(entropy, [[reference.entropy(token.tolist()) for token in row] for row in logits], 3.0)
-    got = compute_entropy_loss(entropy, batch.mask)
+    got = entropy_loss(entropy, batch.mask)
     assert got.loss.item() == pytest.approx(reference.masked_mean(entropy.tolist(), batch.mask.tolist()), abs=1e-5)
 
 
 def _policy(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
     old, _, adv = columns(batch)
-    return compute_policy_loss(old[rows], x[rows], adv[rows], mask[rows], loss_agg_mode=mode, **totals)
+    return ppo_loss(old[rows], x[rows], adv[rows], mask[rows], loss_agg_mode=mode, **totals)
 
 
 def _value(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
-    return compute_value_loss(x[rows], batch.rewards[rows], batch.values[rows], mask[rows], 0.5, mode, **totals)
+    return value_loss(x[rows], batch.rewards[rows], batch.values[rows], mask[rows], 0.5, mode, **totals)
 
 
 def _kl(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
-    return compute_kl_loss(x[rows], -batch.randn().abs()[rows], mask[rows], "k3+", None, mode, **totals)
+    return kl_loss(x[rows], -batch.randn().abs()[rows], mask[rows], "k3+", None, mode, **totals)
 
 
 def _entropy(x: Tensor, batch: Batch, mask: Tensor, rows: Tensor, mode: str, totals: BatchTotals) -> Loss:
-    return compute_entropy_loss(x[rows], mask[rows], mode, **totals)
+    return entropy_loss(x[rows], mask[rows], mode, **totals)
 
 
 @pytest.mark.parametrize("loss", [_policy, _value, _kl, _entropy])
@@ -186,7 +186,7 @@ def test_clipped_tokens_have_no_gradient_and_the_others_do() -> None:
     old = torch.zeros(1, 5)
     new = torch.tensor([[0.5, -0.5, 0.5, -0.5, 2.0]]).requires_grad_()
     adv = torch.tensor([[1.0, 1.0, -1.0, -1.0, -1.0]])
-    got = compute_policy_loss(old, new, adv, torch.ones(1, 5))
+    got = ppo_loss(old, new, adv, torch.ones(1, 5))
     got.loss.backward()
     assert got.columns["clipped"].tolist() == [[True, False, False, True, True]]
     assert got.columns["dual_clipped"].tolist() == [[False, False, False, False, True]]
@@ -196,7 +196,7 @@ def test_clipped_tokens_have_no_gradient_and_the_others_do() -> None:
 
 
 def test_an_absurd_ratio_stays_finite() -> None:
-    got = compute_policy_loss(
+    got = ppo_loss(
         torch.zeros(1, 1), torch.full((1, 1), 1000.0), -torch.ones(1, 1), torch.ones(1, 1), clip_ratio_c=None
     )
     assert torch.isfinite(got.loss)
@@ -232,12 +232,12 @@ def test_every_policy_loss_equals_its_definition(name: str, batch: Batch, low: f
     ("call", "says"),
     [
         (lambda x: agg_loss(x, x, "token_mean"), "did you mean 'token-mean'"),
-        (lambda x: compute_policy_loss(x, x, x, x, cliprange=-0.1), "clip_low must be"),
-        (lambda x: compute_policy_loss(x, x, x, x, cliprange_low=1.5), "clip_low must lie between"),
-        (lambda x: compute_policy_loss(x, x, x, x, clip_ratio_c=0.5), "greater than 1"),
-        (lambda x: compute_policy_loss(x, x[:1], x, x), "new_log_probs has shape [1, 3]"),
-        (lambda x: compute_value_loss(x, x, x, x, -1.0), "cliprange_value must be"),
-        (lambda x: compute_value_loss(x, x, x[:, :2], x), "values has shape [2, 2]"),
+        (lambda x: ppo_loss(x, x, x, x, cliprange=-0.1), "clip_low must be"),
+        (lambda x: ppo_loss(x, x, x, x, cliprange_low=1.5), "clip_low must lie between"),
+        (lambda x: ppo_loss(x, x, x, x, clip_ratio_c=0.5), "greater than 1"),
+        (lambda x: ppo_loss(x, x[:1], x, x), "new_log_probs has shape [1, 3]"),
+        (lambda x: value_loss(x, x, x, x, -1.0), "cliprange_value must be"),
+        (lambda x: value_loss(x, x, x[:, :2], x), "values has shape [2, 2]"),
     ],
 )
 def test_bad_input_is_one_sentence(call: Callable[[Tensor], object], says: str) -> None:

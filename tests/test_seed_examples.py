@@ -13,7 +13,7 @@ from torch import Tensor
 from mingce.algorithms import reference
 from mingce.algorithms.advantage import gae, monte_carlo, td0, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
-from mingce.algorithms.losses import compute_policy_loss, policy_loss
+from mingce.algorithms.losses import policy_loss, ppo_loss
 from mingce.algorithms.masking import masked_var, masked_whiten
 from mingce.specs import POLICY_LOSSES
 
@@ -50,7 +50,7 @@ def through_the_real_functions(given: dict[str, Any]) -> dict[str, list[float]]:
         old = row(given["old_log_probs"])
         got["old_probs"] = old.exp()
         surrogate = policy_loss(POLICY_LOSSES["cpi"], old, old, row(given["advantages"]), torch.ones_like(old), {}).loss
-        assert surrogate == compute_policy_loss(old, old, row(given["advantages"]), torch.ones_like(old)).loss
+        assert surrogate == ppo_loss(old, old, row(given["advantages"]), torch.ones_like(old)).loss
         got["cpi_objective"] = -surrogate.reshape(1, 1)
     return {name: column[0].tolist() for name, column in got.items()}
 

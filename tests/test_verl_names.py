@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
 from mingce.algorithms import verl_names
 from mingce.algorithms.kl import kl_penalty
-from mingce.algorithms.losses import agg_loss, compute_policy_loss, compute_value_loss
+from mingce.algorithms.losses import BatchTotals, agg_loss, value_loss
 from mingce.algorithms.masking import masked_mean, masked_var, masked_whiten
+from mingce.base.errors import MingceError
 from mingce.specs import AGGREGATIONS, find_kl
 
 GOLDENS = json.loads(Path(__file__).with_name("verl_goldens.json").read_text(encoding="utf-8"))
@@ -45,26 +48,83 @@ def test_credit() -> None:
     equal(returns, OUTPUTS["reinforce_plus_plus"]["returns"])
 
 
-@pytest.mark.parametrize("mode", AGGREGATIONS)
+@pytest.mark.parametrize("mode", [mode for mode in AGGREGATIONS if f"agg {mode}" in OUTPUTS])
 def test_losses(mode: str) -> None:
     equal(agg_loss(REWARDS, MASK, mode), OUTPUTS[f"agg {mode}"])
     old, new = INPUTS["old_log_prob"], INPUTS["log_prob"]
-    policy = compute_policy_loss(old, new, REWARDS, MASK, **SETTINGS["policy"], loss_agg_mode=mode)
-    loss, clip_fraction, kl, dual_fraction = OUTPUTS[f"policy {mode}"]
-    equal(policy.loss, loss)
-    # verl counts the two clips apart; `clipped` holds both
-    equal(masked_mean(policy.columns["dual_clipped"].float(), MASK), dual_fraction)
-    equal(masked_mean((policy.columns["clipped"] & ~policy.columns["dual_clipped"]).float(), MASK), clip_fraction)
-    equal(masked_mean(old - new, MASK), kl)
-    value = compute_value_loss(new, REWARDS, VALUES, MASK, **SETTINGS["value"], loss_agg_mode=mode)
-    equal(value.loss, OUTPUTS[f"value {mode}"][0])
-    equal(masked_mean(value.columns["value_clipped"].float(), MASK), OUTPUTS[f"value {mode}"][1])
+    policy = verl_names.compute_policy_loss(old, new, REWARDS, MASK, **SETTINGS["policy"], loss_agg_mode=mode)
+    for ours, theirs in zip(policy, OUTPUTS[f"policy {mode}"], strict=True):
+        equal(ours, theirs)
+    value = verl_names.compute_value_loss(new, REWARDS, VALUES, MASK, **SETTINGS["value"], loss_agg_mode=mode)
+    for ours, theirs in zip(value, OUTPUTS[f"value {mode}"], strict=True):
+        equal(ours, theirs)
+
+
+def test_ranks() -> None:
+    """On `dp_size` ranks whose gradients are averaged, the mean of the ranks' losses is that of the whole batch."""
+    totals: BatchTotals = {"batch_num_tokens": int(MASK.sum()), "global_batch_size": len(MASK), "loss_scale_factor": 7}
+    for mode in AGGREGATIONS:
+        whole = agg_loss(REWARDS, MASK, mode, **totals)
+        ranks: BatchTotals = {**totals, "dp_size": 2}
+        halves = [agg_loss(REWARDS[rows], MASK[rows], mode, **ranks) for rows in (slice(0, 1), slice(1, None))]
+        equal(torch.stack(halves).mean(), whole.tolist())
+    equal(agg_loss(REWARDS, MASK, "token-sum"), float((REWARDS * MASK).sum()))
+    loss, _ = verl_names.compute_value_loss(REWARDS, VALUES, VALUES, MASK, 0.5, "token-sum", dp_size=3)
+    equal(loss / 3, verl_names.compute_value_loss(REWARDS, VALUES, VALUES, MASK, 0.5, "token-sum")[0].tolist())
+
+
+def test_arguments_that_do_not_exist_are_refused() -> None:
+    for call in (
+        lambda: agg_loss(REWARDS, MASK, "token-mean", dp_sise=2),  # type: ignore[call-arg]
+        lambda: verl_names.compute_value_loss(REWARDS, REWARDS, REWARDS, MASK, 0.5, tokens=3),  # type: ignore[call-arg]
+        lambda: value_loss(REWARDS, REWARDS, REWARDS, MASK, 0.5, ranks=3),  # type: ignore[call-arg]
+    ):
+        with pytest.raises(TypeError, match="has no argument"):
+            call()
+    with pytest.raises(MingceError, match="token-mean on 2 ranks needs batch_num_tokens"):
+        agg_loss(REWARDS, MASK, "token-mean", dp_size=2)
+    with pytest.raises(TypeError, match="needs config"):
+        verl_names.compute_reinforce_plus_plus_outcome_advantage(REWARDS, MASK)
+    with pytest.raises(TypeError, match="needs cliprange"):
+        verl_names.compute_policy_loss(REWARDS, REWARDS, REWARDS, MASK)
+
+
+def test_a_configuration_is_taken() -> None:
+    """verl's trainer passes `config` to every estimator; REINFORCE++ reads γ from it."""
+    config, index = SimpleNamespace(gamma=SETTINGS["reinforce_plus_plus"]["gamma"]), np.array(INPUTS["index"])
+    advantages, returns = verl_names.compute_reinforce_plus_plus_outcome_advantage(REWARDS, MASK, config=config)
+    equal(advantages, OUTPUTS["reinforce_plus_plus"]["advantages"])
+    equal(returns, OUTPUTS["reinforce_plus_plus"]["returns"])
+    for name, function in vars(verl_names).items():
+        if name.endswith("outcome_advantage") and "index" in function.__code__.co_varnames:
+            shapes = [x.shape for x in function(REWARDS, MASK, index=index, config=config)]
+            assert shapes == [MASK.shape] * 2, name
+
+
+def test_entropy_is_that_of_logits() -> None:
+    logits = torch.randn(*MASK.shape, 5, generator=torch.Generator().manual_seed(0))
+    tokens = torch.distributions.Categorical(logits=logits).entropy()
+    equal(verl_names.compute_entropy_loss(logits, MASK), float((tokens * MASK).sum() / MASK.sum()))
+
+
+def test_statistics_of_a_row() -> None:
+    """One axis, three axes: whatever has the mask's shape."""
+    row, mask = torch.tensor([1.0, 2.0, 4.0, float("nan")]), torch.tensor([1, 1, 1, 0])
+    equal(masked_mean(row, mask), 7 / 3)
+    equal(masked_var(row, mask), float(torch.tensor([1.0, 2.0, 4.0]).var()))
+    equal(masked_whiten(row, mask)[:3].mean(), 0.0)
+    equal(masked_mean(row.expand(2, 3, 4), mask.expand(2, 3, 4), axis=-1), [[7 / 3] * 3] * 2)
+    with pytest.raises(MingceError, match="shape"):
+        masked_mean(row, mask[:3])
 
 
 def test_kl_and_statistics() -> None:
     for name in ("kl", "abs", "mse", "low_var_kl"):
         clamp = find_kl(name).verl_clamp
         equal(kl_penalty(INPUTS["log_prob"], INPUTS["ref_log_prob"], name, MASK, clamp), OUTPUTS[f"kl {name}"])
+        theirs = torch.tensor(OUTPUTS[f"kl {name}"])
+        for call in (verl_names.kl_penalty, verl_names.kl_penalty_forward):
+            equal(call(INPUTS["log_prob"], INPUTS["ref_log_prob"], name) * MASK, (theirs * MASK).tolist())
     equal(masked_mean(REWARDS, MASK), OUTPUTS["masked_mean"])
     equal(masked_var(REWARDS, MASK), OUTPUTS["masked_var"])
     equal(masked_whiten(REWARDS, MASK), OUTPUTS["masked_whiten"])

@@ -36,6 +36,11 @@ def same_shape(mask: Tensor, **columns: Tensor) -> None:
             f"response_mask must have shape [B, T], but has {list(mask.shape)}; add the missing axis.",
             column="response_mask",
         )
+    same_size(mask, **columns)
+
+
+def same_size(mask: Tensor, **columns: Tensor) -> None:
+    """Each column has the mask's shape, whatever that is."""
     for name, column in columns.items():
         if column.shape != mask.shape:
             raise ColumnError(

@@ -46,6 +46,7 @@ class BatchTotals(TypedDict, total=False):
     batch_num_tokens: int  # chosen tokens of the whole step, all ranks
     global_batch_size: int  # rows with at least one chosen token, likewise
     loss_scale_factor: int  # the constant of seq-mean-token-sum-norm
+    dp_size: int  # ranks over which gradients are averaged afterwards: the loss is multiplied by it
 
 
 def batch_totals(loss_mask: Tensor, loss_scale_factor: int | None = None) -> BatchTotals:
@@ -69,17 +70,33 @@ def agg_loss(
         raise UnknownNameError("loss_agg_mode", loss_agg_mode, AGGREGATIONS)
     mask = as_mask(loss_mask, "loss_mask")
     same_shape(mask, loss_mat=loss_mat)
-    whole = batch_totals(mask)
-    whole.update(totals)
+    whole = _whole(mask, loss_agg_mode, totals)
     kept = keep(loss_mat, mask)
+    if loss_agg_mode == "token-sum":
+        return kept.sum() * whole["dp_size"]
     if loss_agg_mode == "token-mean":
-        return torch.div(kept.sum(), max(whole["batch_num_tokens"], 1))
+        return torch.div(kept.sum(), max(whole["batch_num_tokens"], 1)) * whole["dp_size"]
     rows = kept.sum(dim=1)
     if loss_agg_mode == "seq-mean-token-mean":
         rows = rows / mask.sum(dim=1).clamp(min=1)
     rows_counted = max(whole["global_batch_size"], 1)
     constant = max(whole["loss_scale_factor"], 1) if loss_agg_mode == "seq-mean-token-sum-norm" else 1
-    return torch.div(rows.sum(), rows_counted * constant)
+    return torch.div(rows.sum(), rows_counted * constant) * whole["dp_size"]
+
+
+def _whole(mask: Tensor, mode: str, totals: BatchTotals) -> BatchTotals:
+    """The totals to divide by: those given, else the mask's own; on several ranks the divisor must be given."""
+    unknown = set(totals) - set(BatchTotals.__annotations__)
+    if unknown:
+        raise TypeError(
+            f"agg_loss has no argument {sorted(unknown)[0]!r}; it takes {', '.join(BatchTotals.__annotations__)}."
+        )
+    told = {name: value for name, value in totals.items() if value is not None}
+    ranks = told.get("dp_size", 1)
+    divisor = {"token-sum": "", "token-mean": "batch_num_tokens"}.get(mode, "global_batch_size")
+    if ranks != 1 and divisor and divisor not in told:
+        raise SettingError(f"{mode} on {ranks} ranks needs {divisor}, the total of all ranks.")
+    return {**batch_totals(mask), "dp_size": 1, **told}  # type: ignore[typeddict-item]
 
 
 def policy_ratio(old_log_prob: Tensor, log_prob: Tensor, response_mask: Tensor) -> Tensor:
@@ -186,7 +203,7 @@ def policy_loss(
     return Loss(agg_loss(terms.terms, mask, loss_agg_mode, **totals), columns)
 
 
-def compute_policy_loss(
+def ppo_loss(
     old_log_prob: Tensor,
     log_prob: Tensor,
     advantages: Tensor,
@@ -208,7 +225,7 @@ def compute_policy_loss(
     return policy_loss(spec, old_log_prob, log_prob, advantages, response_mask, settings, loss_agg_mode, **totals)
 
 
-def compute_value_loss(
+def value_loss(
     vpreds: Tensor,
     returns: Tensor,
     values: Tensor,
@@ -244,7 +261,7 @@ def entropy_from_logits(logits: Tensor) -> Tensor:
     return -(p * torch.where(p > 0, log_p, 0.0)).sum(-1)
 
 
-def compute_entropy_loss(
+def entropy_loss(
     entropy: Tensor, response_mask: Tensor, loss_agg_mode: str = "token-mean", **totals: Unpack[BatchTotals]
 ) -> Loss:
     """The entropy [B, T] aggregated like the other losses; a bonus subtracts it. Column: new_entropy."""
@@ -253,7 +270,7 @@ def compute_entropy_loss(
     return Loss(agg_loss(entropy, mask, loss_agg_mode, **totals), {"new_entropy": keep(entropy.detach(), mask)})
 
 
-def compute_kl_loss(
+def kl_loss(
     log_prob: Tensor,
     ref_log_prob: Tensor,
     response_mask: Tensor,

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from mingce.algorithms.checks import as_mask, same_shape
+from mingce.algorithms.checks import as_mask, same_size
 from mingce.algorithms.sums import count_mean_squares
 
 EPSILON = 1e-8  # added to the variance before the root, as verl, TRL and OpenRLHF do
@@ -27,7 +27,7 @@ def keep(values: Tensor, mask: Tensor) -> Tensor:
 def masked_sum(values: Tensor, mask: Tensor, axis: int | None = None) -> Tensor:
     """Sum of `values` over the chosen tokens, over all of them or along `axis`."""
     mask = as_mask(mask)
-    same_shape(mask, values=values)
+    same_size(mask, values=values)
     kept = keep(values, mask)
     return kept.sum() if axis is None else kept.sum(dim=axis)
 
@@ -59,7 +59,7 @@ class Moments:
 def masked_moments(values: Tensor, mask: Tensor) -> Moments:
     """Moments of the chosen tokens' `values` [B, T], in float64."""
     mask = as_mask(mask)
-    same_shape(mask, values=values)
+    same_size(mask, values=values)
     count, mean, squares = count_mean_squares(values, mask)
     return Moments(float(count), mean, squares)
 
@@ -91,7 +91,7 @@ def masked_whiten(values: Tensor, mask: Tensor, shift_mean: bool = True, moments
     """
     mask = as_mask(mask)
     moments = masked_moments(values, mask) if moments is None else moments
-    same_shape(mask, values=values)
+    same_size(mask, values=values)
     variance = moments.variance()
     scale = 1.0 / (variance + EPSILON) ** 0.5 if variance > 0 else 0.0
     whitened = (values - moments.mean).mul_(scale)  # in place from here on: new memory costs more than the arithmetic

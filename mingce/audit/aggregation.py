@@ -121,7 +121,8 @@ def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
     for mode in MODES:
         for constant, wrong, doubtful in constants if mode.endswith("-norm") else [(1.0, False, False)]:
             made += _whole(mode, counts["loss"], scopes, constant, wrong, doubtful)
-            made += _in_parts(mode, counts["loss"], parts if not doubtful else [], step, constant, wrong)
+            divided = not doubtful and mode != "token-sum"  # a sum over parts is the sum over the whole
+            made += _in_parts(mode, counts["loss"], parts if divided else [], step, constant, wrong)
     for top in seen:
         for bottom in seen:
             if (top, bottom) != ("loss", "loss"):
@@ -238,6 +239,7 @@ def _weights(mode: str, counts: Floats, counted: Bools, codes: Ints, constant: f
         "seq-mean-token-mean": rows * counts,
         "seq-mean-token-sum": rows,
         "seq-mean-token-sum-norm": rows * constant,
+        "token-sum": np.ones_like(tokens),
     }[mode]
     return np.asarray(np.divide(1.0, divisor, out=np.zeros_like(divisor), where=divisor > 0))
 

@@ -148,8 +148,8 @@ def _value_loss(sheet: Sheet) -> None:
 
 _CODE = {
     "ratio": "mingce.specs.losses.policy_ratio", "kl": "mingce.specs.kl.kl_penalty",
-    "loss": "mingce.algorithms.losses.compute_policy_loss", "reward": "mingce.algorithms.kl.kl_rewards",
-    "delta": "mingce.algorithms.advantage.td_errors", "value_loss": "mingce.algorithms.losses.compute_value_loss",
+    "loss": "mingce.algorithms.losses.ppo_loss", "reward": "mingce.algorithms.kl.kl_rewards",
+    "delta": "mingce.algorithms.advantage.td_errors", "value_loss": "mingce.algorithms.losses.value_loss",
 }  # fmt: skip
 
 

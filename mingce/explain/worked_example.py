@@ -8,7 +8,7 @@ from rich.rule import Rule
 
 from mingce.algorithms import reference
 from mingce.algorithms.kl import kl_rewards
-from mingce.algorithms.losses import compute_policy_loss, compute_value_loss
+from mingce.algorithms.losses import ppo_loss, value_loss
 from mingce.algorithms.masking import masked_whiten
 from mingce.base.numbers import number
 from mingce.base.texts import sentence
@@ -32,8 +32,8 @@ def worked_ledger() -> Ledger:
     ledger.fill({"values": torch.tensor([VALUES])}, {"rewards": kl_rewards(ledger["scores"], kl, mask, BETA)})
     ledger.fill(credit_columns(ledger, find_estimator(GAE), {"gamma": GAMMA, "lam": LAM}))
     ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], mask)})
-    ledger.fill(compute_policy_loss(old, old, ledger["whitened_advantages"], mask).columns)
-    ledger.fill(compute_value_loss(ledger["values"], ledger["returns"], ledger["values"], mask).columns)
+    ledger.fill(ppo_loss(old, old, ledger["whitened_advantages"], mask).columns)
+    ledger.fill(value_loss(ledger["values"], ledger["returns"], ledger["values"], mask).columns)
     return ledger
 
 

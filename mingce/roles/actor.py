@@ -12,8 +12,8 @@ from transformers import PreTrainedTokenizerBase
 from mingce.algorithms.losses import (
     BatchTotals,
     batch_totals,
-    compute_entropy_loss,
-    compute_kl_loss,
+    entropy_loss,
+    kl_loss,
     policy_loss,
 )
 from mingce.algorithms.masking import masked_mean
@@ -229,12 +229,12 @@ class LocalActor:
         advantages = micro["whitened_advantages" if "whitened_advantages" in micro else "advantages"]
         spec = find_policy_loss(c.loss)
         policy = policy_loss(spec, micro["old_log_probs"], log_probs, advantages, mask, vars(c), mode, **totals)
-        bonus = compute_entropy_loss(entropy, mask, mode, **totals)
+        bonus = entropy_loss(entropy, mask, mode, **totals)
         loss, columns = policy.loss, policy.columns | bonus.columns
         if c.entropy_coef:
             loss = loss - c.entropy_coef * bonus.loss
         if self.config.kl.loss_coef:
-            kl = compute_kl_loss(
+            kl = kl_loss(
                 log_probs,
                 micro["ref_log_probs"],
                 mask,

@@ -7,7 +7,7 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from mingce.algorithms.losses import BatchTotals, compute_value_loss
+from mingce.algorithms.losses import BatchTotals, value_loss
 from mingce.config import Config
 from mingce.ledger import Ledger
 from mingce.models.value_head import ValueModel
@@ -76,6 +76,6 @@ class LocalCritic:
     def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
         """The value loss of a part."""
         values, _ = self._forward(micro, final=False)
-        return compute_value_loss(
+        return value_loss(
             values, micro["returns"], micro["values"], micro.loss_mask, self.config.critic.value_clip, **totals
         )

@@ -202,6 +202,7 @@ AGGREGATIONS = {
         "每行权重相同，行内求和再除以常数（Dr. GRPO）",
         "every row counts the same, its tokens summed and divided by a constant (Dr. GRPO)",
     ),
+    "token-sum": ("所有 token 直接求和，不做平均", "all tokens summed, nothing averaged"),
 }
 """How token losses become one number, in verl's names: (中文, English)."""
 
@@ -218,8 +219,9 @@ def agg_loss(
     rows = [[loss_mat[b][t] for t in chosen(row)] for b, row in enumerate(mask)]
     tokens = sum(map(len, rows)) if batch_num_tokens is None else batch_num_tokens
     sequences = sum(bool(row) for row in rows) if global_batch_size is None else global_batch_size
-    if loss_agg_mode == "token-mean":
-        return math.fsum(x for row in rows for x in row) / tokens if tokens else 0.0
+    if loss_agg_mode in ("token-mean", "token-sum"):
+        total = math.fsum(x for row in rows for x in row)
+        return total if loss_agg_mode == "token-sum" else total / tokens if tokens else 0.0
     if not sequences:
         return 0.0
     if loss_agg_mode == "seq-mean-token-mean":

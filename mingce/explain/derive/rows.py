@@ -78,7 +78,7 @@ def aggregated(column: str, mode: str, sheet: Sheet, lang: str) -> Work | None:
     n, width, total = len(numbers), len(sheet.rollout.mask), total_of(numbers)
     result = reference.agg_loss([[x or 0.0 for x in _row(sheet, column)]], [sheet.rollout.mask], mode) if total else 0.0
     lines = [f"Σ_t {symbol_of(column)} = {added(numbers)} = {shown(total)}"]
-    divisor = {"seq-mean-token-sum": 1, "seq-mean-token-sum-norm": width}.get(mode, n)
+    divisor = {"seq-mean-token-sum": 1, "token-sum": 1, "seq-mean-token-sum-norm": width}.get(mode, n)
     if divisor != 1:
         lines.append(put("L = {total}/{n} = {x}", total=total, n=divisor, x=result))
     meaning = AGGREGATIONS[mode][0 if lang == "zh" else 1]

@@ -218,7 +218,7 @@ def _of_rows() -> list[Quantity]:
         _of_row(
             "value_clip_fraction", "mean c^V_t", "(1/N)·Σ_t c^V_t",
             lambda s, lang: rows.share_of_ones("value_clipped", s, lang), ("value_clipped",),
-            f"{_LOSSES}.compute_value_loss",
+            f"{_LOSSES}.value_loss",
         ),
         _of_row(
             "perplexity", "exp(−mean log π_old)", "exp(−(1/N)·Σ_t log π_old(a_t))", rows.perplexity,

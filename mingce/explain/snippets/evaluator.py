@@ -314,6 +314,8 @@ def _agg_loss(run: Evaluator, call: ast.Call) -> Tensor:
     matrix, kept = run.tensor(losses), run.tensor(mask)
     if chosen == "token-mean":
         return masked_mean(matrix, kept)
+    if chosen == "token-sum":
+        return masked_sum(matrix, kept, None)
     sums = masked_sum(matrix, kept, -1)
     if chosen == "seq-mean-token-sum":
         return do.mean(sums)

@@ -49,8 +49,8 @@ class Bug:
 
 _ADVANTAGE, _LOSSES = "mingce.algorithms.advantage", "mingce.algorithms.losses"
 _KL, _MASKING = "mingce.algorithms.kl", "mingce.algorithms.masking"
-_GAE, _POLICY = f"{_ADVANTAGE}.gae", f"{_LOSSES}.compute_policy_loss"
-_VALUE, _AGG = f"{_LOSSES}.compute_value_loss", f"{_LOSSES}.agg_loss"
+_GAE, _POLICY = f"{_ADVANTAGE}.gae", f"{_LOSSES}.ppo_loss"
+_VALUE, _AGG = f"{_LOSSES}.value_loss", f"{_LOSSES}.agg_loss"
 _PENALTY, _WHITEN = f"{_KL}.kl_penalty", f"{_MASKING}.masked_whiten"
 _LOG_PROBS = "mingce.models.log_probs.gathered_log_probs"
 _MEAN = f"{_MASKING}.masked_mean"
@@ -137,10 +137,10 @@ KINDS: tuple[Kind, ...] = (
     Kind("token_seq_ratio", "token_seq_ratio", ("exp(token_seq_log_ratio)",), f"{_LOSSES}.gspo"),
     Kind("cispo", "loss_mat", ("-clipped_ratio.detach() * advantages * new_log_probs",), f"{_LOSSES}.cispo",
          twice=True),
-    Kind("reinforce", "loss_mat", ("-advantages * new_log_probs",), f"{_LOSSES}.compute_policy_loss", twice=True),
+    Kind("reinforce", "loss_mat", ("-advantages * new_log_probs",), f"{_LOSSES}.ppo_loss", twice=True),
     Kind("loss_with_kl", "per_token_loss", ("pg_max + beta * kl_k3", "policy_losses + beta * kl_k3",
          "pg_max + beta * (exp(ref_log_probs - new_log_probs) - (ref_log_probs - new_log_probs) - 1)"),
-         f"{_LOSSES}.compute_kl_loss", twice=True),
+         f"{_LOSSES}.kl_loss", twice=True),
     Kind("rollout_weighted", "pg_max", ("pg_max * rollout_weight", "policy_losses * rollout_weight"), "", twice=True),
     Kind("dual_clipfrac", "pg_clipfrac", ("masked_mean(gt(pg_max, pg_dual) * (advantages < 0), response_mask)",), _MEAN,
          twice=True),

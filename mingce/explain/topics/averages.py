@@ -8,8 +8,7 @@ from mingce.algorithms import reference
 from mingce.explain.topic import Grid, Values, listed, topic
 from mingce.explain.topics.chosen import chosen_slots, each, log_probs, mean
 from mingce.record.rollout import Rollout
-
-_MODES = ("token-mean", "seq-mean-token-mean", "seq-mean-token-sum", "seq-mean-token-sum-norm")
+from mingce.specs import AGGREGATIONS
 
 
 @topic
@@ -55,5 +54,5 @@ def loss_aggregation(rollout: Rollout, t: int) -> Values:
 @loss_aggregation.with_grid
 def _average_grid(rollout: Rollout, t: int) -> Grid:
     losses, masks = _two_rows(rollout)
-    rows = tuple((mode, reference.agg_loss(losses, masks, mode)) for mode in _MODES)
+    rows = tuple((mode, reference.agg_loss(losses, masks, mode)) for mode in AGGREGATIONS)
     return Grid(("mode", "loss"), rows)

@@ -717,6 +717,10 @@ export const AGGREGATIONS = {
   "seq-mean-token-sum-norm": {
     "zh": "每行权重相同，行内求和再除以常数（Dr. GRPO）",
     "en": "every row counts the same, its tokens summed and divided by a constant (Dr. GRPO)"
+  },
+  "token-sum": {
+    "zh": "所有 token 直接求和，不做平均",
+    "en": "all tokens summed, nothing averaged"
   }
 } as const;
 
