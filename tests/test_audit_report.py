@@ -21,7 +21,7 @@ from rich.console import Console
 
 import mingce.audit
 from mingce.audit.catalogue import CLASSES
-from mingce.audit.finding import FAULTS, Check, Fault, Finding, Place, Report, Severity, Skipped
+from mingce.audit.finding import AREAS, FAULTS, Check, Fault, Finding, Place, Report, Severity, Skipped
 from mingce.audit.report import Audited, as_json, as_markdown, audited_json, audited_markdown, show
 from mingce.audit.terminal import wrapped
 from mingce.audit.wording import lacking, place_numbers, settings_words, title, verdict
@@ -106,9 +106,25 @@ def test_the_first_line_is_the_verdict_whole(width: int) -> None:
 
 
 def test_a_clean_verdict_counts_what_was_looked_at_and_what_is_doubtful() -> None:
-    assert verdict(report(), "en") == "clean: 83,021 tokens, 2 checks, no bug"
-    assert verdict(report(), "zh") == "干净：83,021 个 token，2 项检查，没有发现 bug"
-    assert verdict(report(Finding(DOUBT, "x")), "en").endswith("no bug, but 1 suspicious")
+    whole = report()
+    whole.ran = [check(name) for names in AREAS.values() for name in names]
+    count = len(whole.ran)
+    assert verdict(whole, "en") == f"clean: 83,021 tokens, {count} of {count + 4} checks, no bug"
+    assert verdict(whole, "zh") == f"干净：83,021 个 token，做了 {count + 4} 项检查中的 {count} 项，没有发现 bug"
+    whole.findings.append(Finding(DOUBT, "x"))
+    assert verdict(whole, "en").endswith("no bug, but 1 suspicious")
+    whole.ran = [one for one in whole.ran if one.name not in AREAS["losses"]]
+    assert verdict(whole, "en").endswith("no bug; not judged: losses, but 1 suspicious")
+
+
+def test_where_credit_was_not_judged_nothing_is_called_clean() -> None:
+    assert verdict(report(), "en") == (
+        "nothing wrong in the 2 of 6 checks that this dump allows (83,021 tokens); not judged: masks, token ids and "
+        "texts, credit (advantages and returns), whitening, log-probs, losses"
+    )
+    assert verdict(report(), "zh").startswith(
+        "这份数据（83,021 个 token）只够做 6 项检查中的 2 项，没有发现问题；未检查："
+    )
 
 
 def test_a_convention_is_no_bug() -> None:
@@ -199,7 +215,7 @@ def test_of_several_steps_each_has_a_line_and_the_worst_its_report() -> None:
     audited = Audited([report(step=1), bad(2), bad(3)], [Finding(DOUBT, "values", {"beta": 0})])
     lines = shown(audited, "en", 200).splitlines()
     assert lines[0].endswith("(and 1 more); bugs in 2 of 3 dumps, first in step 2")
-    assert lines[1] == "✓ step 1  clean: 83,021 tokens, 2 checks, no bug"
+    assert lines[1].startswith("✓ step 1  nothing wrong in the 2 of 6 checks")
     assert lines[2].startswith("✗ step 2  BUG: The KL penalty of kl-turned")
     assert "the worst: step 2" in lines
     assert audited.worst.step == 2
@@ -225,7 +241,7 @@ def test_json_has_its_keys_and_reads_back() -> None:
     found = json.loads(json.dumps(as_json(bad(7)), allow_nan=False))
     assert list(found) == [
         "schema", "path", "source", "step", "rows", "tokens", "exit_code", "verdict", "counts", "findings", "settings",
-        "checks", "skipped", "remarks",
+        "checks", "skipped", "judged", "unjudged", "to_record", "remarks",
     ]  # fmt: skip
     assert list(found["findings"][0]) == [
         "code", "severity", "classes", "column", "title", "cause", "change", "formula", "link", "share", "values",

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 
 import pytest
+import yaml
 
 import mingce
 
@@ -52,3 +53,14 @@ def test_public_names_are_there_and_cost_nothing_until_used(tmp_path: Path) -> N
         mingce.trian  # noqa: B018
     light = "import mingce, sys; mingce.estimator; print(sorted({'torch', 'numpy', 'transformers'} & set(sys.modules)))"
     assert python("-c", light, cwd=tmp_path).stdout.strip() == "[]"
+
+
+def test_the_ci_job_finds_its_toy_run_clean(tmp_path: Path) -> None:
+    job = yaml.safe_load((EXAMPLES / "audit_in_ci.yml").read_text(encoding="utf-8"))["jobs"]["audit"]
+    lines = [step["run"].split() for step in job["steps"] if step.get("run", "").startswith("mingce ")]
+    assert [line[1] for line in lines] == ["train", "audit"]
+    for line in lines:
+        done = python("-m", "mingce.cli", *line[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stdout + done.stderr
+    assert (tmp_path / "audit.xml").is_file()
+    assert (tmp_path / "audit.sarif").is_file()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from mingce.audit.evidence import Evidence
-from mingce.audit.finding import Check, Finding, Report, Skipped
+from mingce.audit.finding import Check, Finding, NotJudged, Report, Skipped
 from mingce.record.dump import LOSS, Dump
 
 
@@ -30,7 +30,12 @@ def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
             continue
         if watch:
             watch(check.name)
-        report.add(check, check.run(evidence))
+        try:
+            findings = list(check.run(evidence))
+        except NotJudged:
+            report.skipped.append(Skipped(check, ()))
+            continue
+        report.add(check, findings)
     report.settings, report.inferred = evidence.settings, evidence.inferred
     report.labels = token_ids(dump, report.findings)
     return report

@@ -17,6 +17,17 @@ if TYPE_CHECKING:
 Severity = Literal["bug", "suspicious", "convention", "note"]
 SEVERITIES: tuple[Severity, ...] = ("bug", "suspicious", "convention", "note")
 
+AREAS: dict[str, tuple[str, ...]] = {
+    "masks": ("K1 masks", "K2 ends"),
+    "tokens": ("K16 positions", "K16 ids", "K16 prompts", "K16 texts"),
+    "rewards": ("K4 reward", "K3 score", "K6 kl"),
+    "credit": ("K5 gae", "K5 sums", "K6 returns", "K6 td errors", "K8 groups"),
+    "whitening": ("K7 whitening",),
+    "log_probs": ("K10 rollout", "K11 entropy", "K10 first ratio", "K10 weights", "K10 reference", "K6 ratio"),
+    "losses": ("K12 policy loss", "K12 value loss", "K12 KL loss"),
+}
+"""What a dump is judged on, and the checks one of which must have run for it to count as judged."""
+
 FAULTS: dict[str, Fault] = {}
 
 
@@ -105,9 +116,13 @@ class Check:
         return cls(name, (zh, en), needs, run)
 
 
+class NotJudged(Exception):
+    """Raised by a check whose columns are there and say nothing: too few tokens, an estimator that it does not fit."""
+
+
 @dataclass(frozen=True)
 class Skipped:
-    """A check that could not run, and what the dump lacks for it."""
+    """A check that could not run, and what the dump lacks for it; nothing where its columns say nothing."""
 
     check: Check
     missing: tuple[str, ...]
@@ -129,17 +144,25 @@ class Report:
     inferred: set[str] = field(default_factory=set)  # names of the settings that were inferred
     step: int | None = None
     labels: dict[tuple[int, int], str] = field(default_factory=dict)  # (row, token) of a place: its id or text
+    by_check: dict[str, list[Finding]] = field(default_factory=dict)  # the same findings by the check that made them
 
     def add(self, check: Check, findings: Iterable[Finding]) -> None:
         """A check has run; its findings take their place: the worst first, of those the named ones, then by check."""
         self.ran.append(check)
-        self.findings.extend(findings)
+        self.by_check[check.name] = list(findings)
+        self.findings.extend(self.by_check[check.name])
         self.findings.sort(key=lambda finding: (SEVERITIES.index(finding.level), not finding.named))
 
     def of(self, severity: Severity) -> list[Finding]:
         return [finding for finding in self.findings if finding.level == severity]
 
     @property
+    def judged(self) -> set[str]:
+        """The areas of which at least one check ran."""
+        ran = {check.name for check in self.ran}
+        return {area for area, names in AREAS.items() if ran & set(names)}
+
+    @property
     def exit_code(self) -> int:
-        """0 clean, 1 with a bug."""
+        """0 without a bug, 1 with one."""
         return 1 if self.of("bug") else 0

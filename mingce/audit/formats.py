@@ -6,7 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from mingce.audit.finding import SEVERITIES, Finding, Report
+from mingce.audit.finding import AREAS, SEVERITIES, Finding, Report
+from mingce.audit.missing import missing
 from mingce.audit.wording import (
     COLON,
     SEVERITY_WORDS,
@@ -54,6 +55,12 @@ def as_json(report: Report) -> dict[str, Any]:
         "skipped": [
             {"name": one.check.name, "title": _languages(one.check.title), "missing": list(one.missing)}
             for one in report.skipped
+        ],
+        "judged": [area for area in AREAS if area in report.judged],
+        "unjudged": [area for area in AREAS if area not in report.judged],
+        "to_record": [
+            {"name": zh.name, "line": _languages((zh.line, en.line)), "checks": list(zh.checks)}
+            for zh, en in zip(missing(report, "zh"), missing(report, "en"), strict=True)
         ],
         "remarks": [_languages(remark) for remark in report.remarks],
     }

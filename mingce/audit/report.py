@@ -8,6 +8,7 @@ as_json(report), as_markdown(report, "en")               # of one dump
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -18,7 +19,7 @@ from rich.text import Text
 from mingce.audit.finding import Finding, Report
 from mingce.audit.formats import SCHEMA, as_json, as_markdown, finding_json, finding_markdown
 from mingce.audit.terminal import STYLES, print_verdict, show_finding, show_report, worst
-from mingce.audit.wording import bug_line, counted, doubts, printable, verdict
+from mingce.audit.wording import bug_line, clean_line, doubts, printable, verdict
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentence
 from mingce.watch.text import MUTED, padded
@@ -38,8 +39,17 @@ class Audited:
 
     @property
     def exit_code(self) -> int:
-        """0 clean, 1 with a bug."""
+        """0 without a bug, 1 with one."""
         return 1 if self.bugs else 0
+
+    @property
+    def findings(self) -> list[Finding]:
+        """Of all dumps, those across steps first."""
+        return [*self.across, *(finding for report in self.reports for finding in report.findings)]
+
+    def unjudged(self, areas: Iterable[str]) -> list[str]:
+        """Those of the areas that some dump does not allow to judge."""
+        return [area for area in areas if not all(area in report.judged for report in self.reports)]
 
     @property
     def bugs(self) -> list[Finding]:
@@ -63,12 +73,9 @@ class Audited:
             if hit:
                 line += sentence("audit.bugs_in", lang, hit=len(hit), steps=steps, first=name_of(hit[0], lang))
             return line
-        tokens = counted("audit.tokens", sum(report.tokens for report in self.reports), lang)
-        checks = counted("audit.checks", max(len(report.ran) for report in self.reports), lang)
         suspicious = sum(len(r.of("suspicious")) for r in self.reports)
         suspicious += sum(finding.level == "suspicious" for finding in self.across)
-        line = sentence("audit.all_clean", lang, steps=steps, tokens=tokens, checks=checks)
-        return line + doubts(suspicious, lang)
+        return clean_line(self.reports, lang) + doubts(suspicious, lang)
 
 
 def name_of(report: Report, lang: str) -> str:
@@ -80,8 +87,7 @@ def name_of(report: Report, lang: str) -> str:
 
 def show(console: Console, audited: Audited, lang: str) -> None:
     """Prints the verdict first, a line for each of several dumps, and the whole report of the worst."""
-    everything = [*audited.across, *(finding for report in audited.reports for finding in report.findings)]
-    print_verdict(console, audited.verdict(lang), worst(everything))
+    print_verdict(console, audited.verdict(lang), worst(audited.findings))
     if len(audited.reports) > 1:
         _show_steps(console, audited, lang)
     for number, finding in enumerate(audited.across, 1):

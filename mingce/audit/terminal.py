@@ -12,6 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.audit.finding import Finding, Report, Severity
+from mingce.audit.missing import missing, release
 from mingce.audit.wording import (
     SEVERITY_WORDS,
     class_words,
@@ -175,3 +176,17 @@ def _lacking(console: Console, report: Report, lang: str) -> None:
         else:  # too long to stand beside anything
             _item(console, "", needed, "cyan")
             _item(console, " " * names, would)
+
+
+def show_missing(console: Console, report: Report, lang: str) -> None:
+    """What to record so that the checks which could not run would, in the dump's trainer."""
+    lines = missing(report, lang)
+    if not lines:
+        console.print(sentence("audit.missing_nothing", lang))
+        return
+    heading = sentence("audit.missing_title", lang, release=release(report, lang))
+    console.print(Text(wrapped(heading, console.width), style="bold"), soft_wrap=True)
+    names = max(cell_len(one.name) for one in lines) + 2
+    for one in lines:
+        _item(console, one.name.ljust(names), one.line)
+        _item(console, " " * names, sentence("audit.missing_unlocks", lang, checks=", ".join(one.checks)), MUTED)

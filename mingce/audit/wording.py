@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from mingce.audit.catalogue import CLASSES
-from mingce.audit.finding import Finding, Report, Severity
+from mingce.audit.finding import AREAS, Finding, Report, Severity
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentence
 from mingce.specs.settings import SYMBOLS
@@ -78,8 +78,30 @@ def verdict(report: Report, lang: str) -> str:
     bugs = report.of("bug")
     if bugs:
         return bug_line(bugs, lang)
-    tokens, checks = counted("audit.tokens", report.tokens, lang), counted("audit.checks", len(report.ran), lang)
-    return sentence("audit.clean", lang, tokens=tokens, checks=checks) + doubts(len(report.of("suspicious")), lang)
+    return clean_line([report], lang) + doubts(len(report.of("suspicious")), lang)
+
+
+def clean_line(reports: Sequence[Report], lang: str) -> str:
+    """What was looked at and found right, and what was not looked at: of dumps without a bug."""
+    least = min(reports, key=lambda report: len(report.ran))
+    dumps = [counted("audit.dumps", len(reports), lang)] if len(reports) > 1 else []
+    size = {
+        "size": COMMA[lang].join([*dumps, counted("audit.tokens", sum(report.tokens for report in reports), lang)]),
+        "ran": len(least.ran),
+        "all": len(least.ran) + len(least.skipped),
+    }
+    judged = set[str].intersection(*(report.judged for report in reports))
+    missing = COMMA[lang].join(area_words(area, lang) for area in AREAS if area not in judged)
+    if "credit" not in judged:
+        return sentence("audit.hollow", lang, **size, missing=missing)
+    return sentence("audit.clean", lang, **size) + (
+        sentence("audit.unjudged", lang, missing=missing) if missing else ""
+    )
+
+
+def area_words(area: str, lang: str) -> str:
+    """An area as people call it."""
+    return sentence(f"audit.area_{area}", lang)
 
 
 def bug_line(bugs: Sequence[Finding], lang: str) -> str:
@@ -154,7 +176,8 @@ def lacking(report: Report) -> list[tuple[tuple[str, ...], list[str]]]:
     """What the dump lacks, and the checks which that alone keeps from running; the most useful addition first."""
     groups: dict[tuple[str, ...], list[str]] = {}
     for skipped in report.skipped:
-        groups.setdefault(skipped.missing, []).append(skipped.check.name)
+        if skipped.missing:
+            groups.setdefault(skipped.missing, []).append(skipped.check.name)
     return sorted(groups.items(), key=lambda group: (len(group[0]), -len(group[1])))
 
 

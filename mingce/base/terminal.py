@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import re
 import sys
 from collections.abc import Iterable
@@ -40,7 +41,11 @@ def print_note(text: str) -> None:
 
 def write(text: str) -> None:
     """Puts the text on standard output as it is, but for what a terminal would obey."""
-    sys.stdout.write(shown(text))
+    try:
+        sys.stdout.write(shown(text))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _write_nowhere()
 
 
 def take_any_character() -> None:
@@ -51,8 +56,18 @@ def take_any_character() -> None:
                 stream.reconfigure(errors="backslashreplace")
 
 
+def _write_nowhere() -> None:
+    """Whoever read our output has had enough (`| head -1`): the rest goes nowhere, and the exit code stays ours."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, sys.stdout.fileno())
+
+
 class _Console(Console):
     """Text keeps no control characters, wherever it stands; rich's own codes for colours and the cursor stay."""
+
+    def on_broken_pipe(self) -> None:
+        self.quiet = True
+        _write_nowhere()
 
     def render(self, renderable: RenderableType, options: ConsoleOptions | None = None) -> Iterable[Segment]:
         for segment in super().render(renderable, options):

@@ -35,9 +35,19 @@ def audit_(
     out: Annotated[
         Path | None, typer.Option(metavar="FILE", help="write the report there (.json or Markdown), print the verdict")
     ] = None,
+    junit: Annotated[
+        Path | None, typer.Option(metavar="FILE.xml", help="write JUnit XML too, a case per check")
+    ] = None,
+    sarif: Annotated[Path | None, typer.Option(metavar="FILE", help="write SARIF too, a result per finding")] = None,
+    require: Annotated[
+        str, typer.Option(metavar="AREAS", help="exit 2 unless these were judged: credit,masks,… or all")
+    ] = "",
+    explain_missing: Annotated[
+        bool, typer.Option("--explain-missing", help="print what to record so that the skipped checks run")
+    ] = False,
     lang: LangOption = None,
 ) -> None:
-    """Recompute any trainer's token dump with independent code and name what is wrong. 0 clean, 1 a bug, 2 not run."""
+    """Recompute any trainer's token dump with independent code and name what is wrong. 0 no bug, 1 a bug, 2 not run."""
     if as_json and as_markdown:
         raise SettingError("--json and --markdown exclude each other; choose one.")
     from mingce.commands import audit as command
@@ -45,7 +55,8 @@ def audit_(
     code = command.run(
         console, places, mapping=mapping,
         settings=command.parse_settings(settings or [], gamma=gamma, lam=lam, beta=beta), steps=step or [],
-        model=model, ref_model=ref_model, as_json=as_json, as_markdown=as_markdown, out=out, lang=display_lang(),
+        model=model, ref_model=ref_model, require=command.parse_areas(require),
+        output=command.Output(as_json, as_markdown, out, junit, sarif, explain_missing), lang=display_lang(),
     )  # fmt: skip
     raise typer.Exit(code)
 

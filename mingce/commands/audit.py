@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import json
 import threading
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +16,15 @@ from rich.markup import escape
 from rich.status import Status
 
 from mingce.audit.audit import audit, token_ids
-from mingce.audit.finding import Check, Finding, Report
+from mingce.audit.ci_formats import as_junit, as_sarif
+from mingce.audit.finding import AREAS, Check, Finding, Report
 from mingce.audit.report import Audited, audited_json, audited_markdown, show
-from mingce.audit.terminal import print_verdict, worst
+from mingce.audit.terminal import print_verdict, show_missing, worst
+from mingce.audit.wording import area_words
 from mingce.base.errors import DataError, MingceError, RunError, SettingError, UnknownNameError
 from mingce.base.places import step_name, steps_in
 from mingce.base.reading import parse_yaml
-from mingce.base.terminal import make_console, write
+from mingce.base.terminal import make_console, print_note, write
 from mingce.base.texts import sentence, sentence_pair
 from mingce.base.user_files import last_line
 from mingce.importers.aliases import SETTINGS
@@ -30,6 +33,18 @@ from mingce.record.dump import Dump
 REPLAY = Check("K14 replay", sentence_pair("audit.replay"), (), lambda evidence: ())
 PATIENCE = 2.0
 """Seconds after which a terminal shows what is going on."""
+
+
+@dataclass(frozen=True)
+class Output:
+    """What is made of an audit besides the exit code."""
+
+    as_json: bool = False
+    as_markdown: bool = False
+    out: Path | None = None
+    junit: Path | None = None
+    sarif: Path | None = None
+    explain_missing: bool = False
 
 
 def run(
@@ -41,35 +56,71 @@ def run(
     steps: Sequence[int] = (),
     model: Path | None = None,
     ref_model: Path | None = None,
-    as_json: bool = False,
-    as_markdown: bool = False,
-    out: Path | None = None,
+    require: Sequence[str] = (),
+    output: Output = Output(),  # noqa: B008  (frozen)
     lang: str = "zh",
 ) -> int:
-    """Audits every dump at the places, prints or writes what comes of it, and returns the exit code: 0 clean, 1 bug."""
+    """Audits every dump at the places, prints or writes what comes of it, and returns the exit code.
+
+    0: no bug. 1: a bug. 2: no bug, but a required area could not be judged.
+    """
     if ref_model is not None and model is None:
         raise SettingError("--ref-model needs --model too: the reference is compared with the policy.")
     with waiting(sentence("audit.reading", lang)) as tell:
         audited = audit_all(dumps_at(places, mapping, settings or {}, steps), lang, tell, model, ref_model)
     if not any(report.ran for report in audited.reports):
         raise DataError(f"no check can run on {audited.reports[0].path}: it has none of the columns that they need.")
-    if as_json or (out is not None and out.suffix == ".json" and not as_markdown):
+    _tell(console, audited, output, lang)
+    unjudged = audited.unjudged(require)
+    if unjudged:
+        print_note(sentence("audit.require", lang, areas=", ".join(area_words(area, lang) for area in unjudged)))
+    return audited.exit_code or (2 if unjudged else 0)
+
+
+def _tell(console: Console, audited: Audited, output: Output, lang: str) -> None:
+    """Prints the report, and writes it where asked to."""
+    for file, made in ((output.junit, as_junit), (output.sarif, as_sarif)):
+        if file is not None:
+            _write(file, made(audited, lang))
+    if output.explain_missing:
+        show_missing(console, audited.worst, lang)
+        return
+    out = output.out
+    if output.as_json or (out is not None and out.suffix == ".json" and not output.as_markdown):
         text = json.dumps(audited_json(audited), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
-    elif as_markdown or out is not None:
+    elif output.as_markdown or out is not None:
         text = audited_markdown(audited, lang)
     else:
         show(console, audited, lang)
-        return audited.exit_code
+        return
     if out is None:
         write(text)
-        return audited.exit_code
+        return
+    _write(out, text)
+    print_verdict(console, audited.verdict(lang), worst(audited.findings))
+
+
+def _write(file: Path, text: str) -> None:
     try:
-        out.write_text(text, encoding="utf-8")
+        file.write_text(text, encoding="utf-8")
     except OSError as error:
-        raise SettingError(f"--out {out} cannot be written: {error.strerror}.") from error
-    findings = [*audited.across, *(finding for report in audited.reports for finding in report.findings)]
-    print_verdict(console, audited.verdict(lang), worst(findings))
-    return audited.exit_code
+        raise SettingError(f"{file} cannot be written: {error.strerror}.") from error
+
+
+def parse_areas(text: str) -> list[str]:
+    """`credit,masks` as names of areas; `all` is every one."""
+    names = [name.strip() for name in text.split(",") if name.strip()]
+    if "all" in names:
+        return list(AREAS)
+    check_areas(names)
+    return names
+
+
+def check_areas(names: Iterable[str]) -> None:
+    """Each is an area that a dump is judged on."""
+    for name in names:
+        if name not in AREAS:
+            raise UnknownNameError("area to require", name, (*AREAS, "all"))
 
 
 def audit_all(
@@ -196,13 +247,20 @@ def parse_settings(pairs: Sequence[str], **named: float | None) -> dict[str, Any
         key, equals, text = pair.partition("=")
         if not equals:
             raise SettingError(f"--set takes key=value, such as --set eos_id=2, not '{pair}'.")
+        settings[key] = _value(key, text)
+    return check_settings(settings)
+
+
+def check_settings(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Settings under our names; one that no check reads, or a γ or λ beyond 1, is a mistake."""
+    for key in settings:
         if key not in SETTINGS:
             raise UnknownNameError("setting of an audit", key, SETTINGS)
-        settings[SETTINGS[key]] = _value(key, text)
+    checked = {SETTINGS[key]: value for key, value in settings.items()}
     for name in ("gamma", "lam"):
-        if name in settings and not (isinstance(settings[name], int | float) and 0 <= settings[name] <= 1):
-            raise SettingError(f"--{name} must lie between 0 and 1, but is {settings[name]}.")
-    return settings
+        if name in checked and not (isinstance(checked[name], int | float) and 0 <= checked[name] <= 1):
+            raise SettingError(f"--{name} must lie between 0 and 1, but is {checked[name]}.")
+    return checked
 
 
 def _value(key: str, text: str) -> Any:

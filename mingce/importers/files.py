@@ -82,7 +82,7 @@ def _file(path: Path, names: Mapping | None) -> Draft | None:
             with open_zip(path, size, where) as archive:
                 members = archive.namelist()
                 if any(name.endswith("data.pkl") for name in members):
-                    return _draft(read_torch_zip(archive, where), facts, where, names)
+                    return read_content(read_torch_zip(archive, where), facts, where, names)
                 if any(name.endswith(".npy") for name in members):
                     data = read_npz(archive, where)
         elif kind == "pickle":
@@ -95,10 +95,10 @@ def _file(path: Path, names: Mapping | None) -> Draft | None:
             data = read_jsonl(path)
     except OSError as error:
         raise DataError(f"{where} cannot be read ({error.strerror or error}).") from error
-    return None if data is None else _draft(data, facts, where, names)
+    return None if data is None else read_content(data, facts, where, names)
 
 
-def _draft(data: Any, facts: dict[str, str], where: str, names: Mapping | None) -> Draft | None:
+def read_content(data: Any, facts: dict[str, str], where: str, names: Mapping | None) -> Draft | None:
     """The content given to the trainer whose it is."""
     if not verl.recognises(data) and not openrlhf.recognises(data):
         data = plain(data, where, "the dump")
