@@ -34,7 +34,7 @@ def test_a_planted_bug_is_detected_and_named(plant: Plant) -> None:
     for verdict in found:
         told = "\n".join(text_of(finding) for finding in verdict.findings)
         assert verdict.detected, f"not seen:\n{told}"
-        assert verdict.named, f"not named:\n{told}"
+        assert verdict.named or plant.nameless, f"not named:\n{told}"
 
 
 def test_every_decidable_class_is_planted() -> None:

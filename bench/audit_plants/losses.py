@@ -169,12 +169,22 @@ def _(case: Case) -> None:
 HORIZON = 400
 
 
-def steered(case: Case, heard: Callable[[Case], float], counted: Callable[[Case], int]) -> list[Case]:
-    """Four steps whose adaptive price hears `heard` and counts `counted` samples; rightly it would rise each time."""
+def steered(
+    case: Case,
+    heard: Callable[[Case], float],
+    counted: Callable[[Case], int],
+    before: Callable[[Case], None] = lambda case: None,
+    close: float = 0.85,
+) -> list[Case]:
+    """Four steps whose adaptive price hears `heard` and counts `counted` samples; rightly it would rise each time.
+
+    `before` prepares each batch; `close` says how far below the least KL the target is."""
     steps, price, right = [case], 0.05, 0.05
     for number in range(3):
         steps.append(Case(case.seed + 1 + number, case.maker, case.holes, rows=48, like=steps[-1]))
-    target = 0.85 * min(float(mean) for one in steps for mean in means(one))
+    for one in steps:
+        before(one)
+    target = close * min(float(mean) for one in steps for mean in means(one))
     here(target > 1e-3)
     for one in steps:
         seen, wanted = price, right
