@@ -16,9 +16,10 @@ import typer.main
 
 import mingce
 from mingce.audit.audit import checks
-from mingce.audit.catalogue import CLASSES
+from mingce.audit.catalogue import CLASSES, KNOWN_REPORTS, github
 from mingce.audit.finding import FAULTS, Fault
 from mingce.audit.wording import unfilled
+from mingce.base import texts
 from mingce.cli import app
 from mingce.columns import COLUMNS, SETTINGS, Column
 from mingce.config import describe, settings
@@ -120,6 +121,16 @@ def _classes(lang: str) -> Rows:
         decidable = DECIDABLE[known.decidable] if lang == "zh" else known.decidable
         place = known.link.removeprefix("https://github.com/")
         yield str(number), getattr(known, lang), decidable, f"[{place}]({known.link})"
+
+
+def _reports(lang: str) -> Rows:
+    """The reports by class: what was wrong, and the findings that tell of it or why none does."""
+    said = texts.texts("reports", lang)
+    wrong, unseen = texts.named(said["wrong"]), texts.named(said["unseen"])
+    for known in KNOWN_REPORTS:
+        place = known.place
+        found = ", ".join(f"[`{code}`](#{code})" for code in known.codes) or unseen[place]
+        yield f"[{place}]({github(place)})", str(known.year), str(known.number), wrong[place], known.plant, found
 
 
 def _column_sections(words: str, lang: str) -> str:
@@ -252,6 +263,7 @@ TABLES: dict[str, Block] = {
     "losses": _table(_losses),
     "aggregations": _table(_aggregations),
     "classes": _table(_classes),
+    "reports": _table(_reports),
     "findings": _findings,
 }
 """What both languages must hold somewhere."""

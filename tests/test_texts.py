@@ -40,7 +40,7 @@ LISTS = (
 )  # fmt: skip
 PLAIN = [
     "account", "assistant", "audit", "columns", "metrics", "misconceptions", "polarity", "propositions", "quantities",
-    "recording", "requests", "settings", "snippets", "thesaurus", "tutor", "walk",
+    "recording", "reports", "requests", "settings", "snippets", "thesaurus", "tutor", "walk",
 ]  # fmt: skip
 TOPIC_KEYS = ["", "shows", "asked", *PARTS, *LEVELS, "phrases", "grid"]
 
