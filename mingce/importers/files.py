@@ -40,7 +40,7 @@ def read_dumps(
             raise DataError(f"{path} holds no dump: no response mask under any known name; {_KNOWN}.")
         if draft.source == "mingce" and path.absolute().parent.name == "ledger":  # its run has the settings
             ledger.read_run(path.absolute().parent.parent).lay_beside(draft)
-        drafts = [join_ranks([_placed(draft, Path(path.name))], str(path))]
+        drafts = [join_ranks([_placed(draft, Path(path.parent.name, path.name))], str(path))]
     elif path.exists():
         raise DataError(f"{path} is a pipe, a socket or a device; write the dump to a file and name that.")
     else:
