@@ -6,6 +6,7 @@ import json
 import sys
 import types
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from dump_batches import (
     P,
     T,
     batch,
+    example,
     experience,
     grpo_tensors,
     lines,
@@ -168,6 +170,49 @@ def test_trl_grpo(tmp_path: Path, how: str) -> None:
         assert dump.rows["outcome"] == [1.0, 0.0, 1.0, 0.5]
         assert dump.step == 9
         assert dump.scalars == {"kl_mean": 0.25, "pg_clipfrac": 0.125}
+
+
+# ── the lines that people paste ──────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_example_of_verl_v1(tmp_path: Path) -> None:
+    fields: dict[str, Any] = {
+        name: torch.nested.as_nested_tensor([row.bfloat16() if name == "values" else row for row in rows],
+                                            layout=torch.jagged)
+        for name, rows in v1_fields().items() if name not in ("token_level_rewards", "log_probs")
+    }  # fmt: skip
+    fields["uid"] = np.array(list("aabb"), dtype=object)
+    actor = {"clip_ratio_c": 3.0, "use_kl_loss": True, "kl_loss_coef": 0.1}
+    algorithm = {"gamma": 1.0, "lam": 0.9, "adv_estimator": "gae", "use_kl_in_reward": False}
+    config = {"algorithm": algorithm, "actor_rollout_ref": {"actor": actor}}
+    path = tmp_path / "step_8.pt"
+    example("dump_from_verl").dump_verl_v1(fields, str(path), config, None, 8, {"actor/ppo_kl": 0.125})
+    dump = one(path)
+    assert (dump.source, dump.shape, dump.step) == ("verl", (B, T), 8)
+    assert dump.stored["values"] == "float32"
+    np.testing.assert_array_equal(dump.columns["rewards"], dump.columns["scores"])
+    assert dump.rows["group"] == list("aabb")
+    assert dump.scalars == {"approx_kl": 0.125}
+    known = dump.settings.known()
+    assert {"lam": 0.9, "estimator": "gae", "dual_clip": 3.0, "kl_loss_coef": 0.1}.items() <= known.items()
+    assert "beta" not in known
+
+
+def test_example_of_trl_grpo(tmp_path: Path) -> None:
+    args = SimpleNamespace(
+        scale_rewards="group", beta=0.0, loss_type="dapo", epsilon=0.2, epsilon_high=0.28, num_iterations=1,
+        temperature=1.0, top_p=0.9, top_k=0, min_p=0.05, num_generations=2, max_completion_length=T,
+    )  # fmt: skip
+    tokenizer = SimpleNamespace(eos_token_id=2, pad_token_id=0)
+    path = tmp_path / "step_5_rank0.npz"
+    example("dump_from_trl").dump_trl_grpo(grpo_tensors(), str(path), args, tokenizer, 5, [1.0, 0.0, 1.0, 0.5])
+    dump = one(path)
+    assert (dump.source, dump.shape, dump.step) == ("trl_grpo", (B, T), 5)
+    assert dump.mask.sum() == sum(LENGTHS) - 2
+    assert dump.rows["outcome"] == [1.0, 0.0, 1.0, 0.5]
+    assert len(set(dump.rows["group"])) == 2
+    expected = {"estimator": "grpo", "clip_low": 0.2, "clip_high": 0.28, "policy_loss": "ppo", "min_p": 0.05}
+    assert expected.items() <= dump.settings.known().items()
 
 
 # ── slime, OpenRLHF, NeMo RL ─────────────────────────────────────────────────────────────────────────────────────────

@@ -234,9 +234,10 @@ def _column(one: Side, two: Side, name: str) -> tuple[Part, tuple[int, int] | No
     apart, far = (gap > exact) | lost, (gap > room) | lost
     sameness: Sameness = "differs" if far.any() else "rounding" if apart.any() else "same"
     shown = far if far.any() else apart
-    spot = at = None
+    spot, at = None, None
     if shown.any():
-        at = row, token = tuple(int(i) for i in np.argwhere(shown)[0])
+        row, token = (int(i) for i in np.argwhere(shown)[0])
+        at = row, token
         spot = Spot(int(one.rows[row]), int(two.rows[row]), token, float(a[row, token]), float(b[row, token]))
     finite = gap[where & np.isfinite(gap)]
     part = Part(

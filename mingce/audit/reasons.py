@@ -117,7 +117,7 @@ def _both(one: Side, two: Side, name: str) -> tuple[Floats, Floats]:
 def _permuted(one: Side, two: Side, name: str) -> Iterator[Reason]:
     """The same rows, but in another order than the tokens they belong to."""
     a, b = one.column(name), two.column(name)
-    rows = ~np.isclose(a, b, rtol=1e-4, atol=1e-6).all(axis=1)
+    rows = np.asarray(~np.isclose(a, b, rtol=1e-4, atol=1e-6).all(axis=1))
     if rows.sum() < 2 or not all_finite(a, b):
         return
     weights = np.cos(np.arange(a.shape[1]))  # a key that tells rows apart by more than their sum

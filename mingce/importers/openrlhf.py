@@ -53,9 +53,15 @@ def read(data: Any, where: str) -> Draft:
         draft.rows["micro_batch"] = [i for i, part in enumerate(parts) for _ in range(len(part))]
     if isinstance(data, dict):
         draft.put_about(data)
-    size, places = draft.settings.get("group_size"), draft.rows.get("uid", [None])
+    size, places, prompts = (
+        draft.settings.get("group_size"),
+        draft.rows.get("uid", [None]),
+        draft.rows.get("prompt", []),
+    )
     if type(size) is int and size > 0 and all(type(at) is int for at in places):
         draft.put_row("group", [at // size for at in places])  # a sample's index counts through the prompts
+    elif None not in prompts and len(set(prompts)) < len(prompts):
+        draft.put_row("group", prompts)
     return draft
 
 
