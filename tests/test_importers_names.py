@@ -90,7 +90,7 @@ def test_near_names_in_a_trainers_dump(tmp_path: Path) -> None:
 def test_a_missing_column_says_what_was_found(tmp_path: Path) -> None:
     made = batch()
     save_npz(tmp_path / "mask.npz", {"resp_msk": made["response_mask"].numpy(), "values": made["values"].numpy()})
-    with pytest.raises(DataError, match="it holds resp_msk, values") as error:
+    with pytest.raises(DataError, match="it has resp_msk, values") as error:
         open_dump(tmp_path / "mask.npz")
     assert "`columns: {resp_msk: response_mask}` into a file names.yaml and add --mapping" in str(error.value)
     save_npz(tmp_path / "many.npz", {f"a_column_of_a_long_name_{i}": np.zeros((2, 2)) for i in range(200)})
@@ -98,16 +98,16 @@ def test_a_missing_column_says_what_was_found(tmp_path: Path) -> None:
         open_dump(tmp_path / "many.npz")
     assert len(str(error.value)) < 1500
     torch.save({"batch": {"response": made["responses"]}, "non_tensor_batch": {}}, tmp_path / "verl.pt")
-    with pytest.raises(ColumnError, match=r"has no 'responses'.*it holds batch, non_tensor_batch, response"):
+    with pytest.raises(ColumnError, match=r"has no 'responses'.*it has batch, non_tensor_batch, response"):
         open_dump(tmp_path / "verl.pt")
     trl = trl_tensors()
     del trl["padding_mask"]
     torch.save(trl, tmp_path / "trl.pt")
-    with pytest.raises(ColumnError, match=r"no mask of the response.*it holds queries, responses, logprobs"):
+    with pytest.raises(ColumnError, match=r"no mask of the response.*it has queries, responses, logprobs"):
         open_dump(tmp_path / "trl.pt")
     (tmp_path / "folder").mkdir()
     save_npz(tmp_path / "folder/x.npz", {"weights": np.zeros((2, 2))})
-    with pytest.raises(DataError, match="it holds weights"):
+    with pytest.raises(DataError, match="it has weights"):
         open_dump(tmp_path / "folder")
 
 

@@ -132,8 +132,8 @@ def read_content(data: Any, facts: dict[str, str], where: str, names: Mapping | 
         parts = [_read(_reader(one, facts), one, where) for one in batches(data)]
         if not parts:
             raise NotADump(
-                f"{where} holds no dump: no response mask under any known name; {about_missing(held, 'response_mask')}"
-                f" ({_KNOWN})"
+                f"{where} holds no dump: no response mask under any known name; "
+                f"{about_missing(held, 'response_mask')}; {_KNOWN}."
             )
         draft = parts[0] if len(parts) == 1 else joined(parts, where)
         if len(parts) > 1:
@@ -164,7 +164,7 @@ def _read(read: Callable[..., Draft], data: Any, where: str) -> Draft:
         return draft
     except MissingColumn as error:
         said = about_missing(names_in(data), error.column or "")
-        raise ColumnError(f"{error}; {said}", column=error.column) from error
+        raise ColumnError(f"{error}; {said}.", column=error.column) from error
 
 
 @contextmanager

@@ -169,11 +169,11 @@ def _clipped(name: str) -> str:
 
 
 def about_missing(names: list[str], column: str) -> str:
-    """What was found instead of a column, and the line that names it if one of them is it; ends a sentence."""
+    """What was found instead of a column, and the line that names it if one of them is it."""
     offered = suggestions(names, ())
     wanted = {theirs: ours for theirs, ours in offered.items() if ours == meaning(column) or ours == column}
-    said = f"it holds {listing(names)}"
+    said = f"it has {listing(names)}"
     if wanted or offered:
         line = mapping_line(wanted or offered)
         said += f"; if that is meant, write `{line}` into a file names.yaml and add --mapping names.yaml"
-    return said + "."
+    return said
