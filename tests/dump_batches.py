@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -185,3 +186,91 @@ def plain_columns() -> dict[str, torch.Tensor]:
         "token_ids": made["responses"], "eos_mask": made["response_mask"], "logprobs": made["old_log_probs"],
         "values": made["values"], "raw_advantages": made["returns"], "advantages": made["advantages"],
     }  # fmt: skip
+
+
+def verifiers_episode(row: int, kind: str = "train") -> dict[str, Any]:
+    """One rollout as verifiers records it: a prompt, an answer, a tool's result and a second answer."""
+    made, length = batch(), LENGTHS[row]
+    ids, log_probs = made["input_ids"][row].tolist(), made["rollout_log_probs"][row].tolist()
+    first = min(2, length)
+    nodes: list[dict[str, Any]] = [
+        {"message": {"role": "user"}, "token_ids": ids[:P], "mask": [False] * P, "logprobs": []},
+        {"parent": 0, "message": {"role": "assistant"}, "sampled": True, "token_ids": ids[P : P + first],
+         "mask": [True] * first, "logprobs": log_probs[:first]},
+    ]  # fmt: skip
+    if length > first:
+        rest = length - first
+        nodes += [
+            {"parent": 1, "message": {"role": "tool"}, "token_ids": [7, 8], "mask": [False] * 2, "logprobs": []},
+            {"parent": 2, "message": {"role": "assistant"}, "sampled": True, "token_ids": [9, *ids[P + first :][:rest]],
+             "mask": [False] + [True] * rest, "logprobs": log_probs[first:length]},
+        ]  # fmt: skip
+    trace = {
+        "version": 1, "id": f"{kind}{row}", "task": {"type": "Task", "data": {}}, "nodes": nodes,
+        "calls": [{"node": 1, "finish_reason": "length" if row == 1 else "stop"}], "info": {"kind": kind}, "ok": True,
+        "rewards": {"right": {"score": float(row), "weight": 0.5}, "style": None}, "stop_condition": "agent_completed",
+    }  # fmt: skip
+    work = {"type": kind, "step": 2, "policy": {"start": 1, "end": 2}}
+    return {
+        "id": f"episode{row}", "env": {"id": "gsm8k", "name": "math"}, "task": {"type": "Task"}, "ok": True,
+        "group": {"id": f"g{row // 2}"}, "run": {"type": "train", "id": "r", "work": work}, "traces": [trace],
+    }  # fmt: skip
+
+
+def trace_updates(row: int, step: int, trained: int | None = None) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What prime-rl's orchestrator and trainer write about that rollout; the trainer saw `trained` of its tokens."""
+    nodes = verifiers_episode(row)["traces"][0]["nodes"]
+    mask = [chosen for node in nodes for chosen in node["mask"]]
+    info = {"effective": True, "ship": {"step": step, "time": 1.5}, "advantage": 0.5 - row}
+    streams = {"trainer_logprobs": [-0.25 if one else None for one in mask[:trained]],
+               "entropies": [0.5 if one else None for one in mask[:trained]]}  # fmt: skip
+    about = {"version": 1, "trace_id": f"train{row}"}
+    return (
+        about | {"info": info, "branches": [{"index": 0, "advantages": [0.5 - row] * len(mask)}]},
+        about | {"info": {}, "branches": [{"index": 0, **streams}]},
+    )
+
+
+def slime_gathered() -> dict[str, Any]:
+    """slime's train data of two ranks in one file, sorted into the rollout's order."""
+    samples, layout = [], []
+    for rank in (0, 1):
+        data = slime_rank(rank)["rollout_data"]
+        places = [2 * row + rank for row in range(B)]  # ranks take turns
+        for row in range(B):
+            sample = {"data_parallel_rank": rank, "sample_index": data["sample_indices"][row]}
+            sample["rollout_position"] = places[row]
+            samples.append(sample | {k: v[row] for k, v in data.items() if k not in ("sample_indices", "raw_reward")})
+        layout.append(
+            {"rank": rank, "data_parallel_rank": rank, "sample_indices": data["sample_indices"], "partition": places,
+             "micro_batch_indices": [[[0, 1], [2, 3]]], "num_microbatches": [2]}
+        )  # fmt: skip
+    samples.sort(key=lambda sample: sample["rollout_position"])
+    raw = [float(place) for place in range(2 * B)]
+    return {"format_version": 2, "rollout_id": 4, "rank": 0, "samples": samples, "dp_shards": layout, "raw_reward": raw}
+
+
+def grpo_tensors() -> dict[str, torch.Tensor]:
+    """What TRL's GRPOTrainer._generate_and_score_completions gives: prompts left-padded, a tool's result in row 0."""
+    made = batch()
+    tools = made["response_mask"].clone()
+    tools[0, 1:3] = 0
+    before = made["attention_mask"][:, :P]
+    return {
+        "prompt_ids": made["prompts"][[0, 0, 1, 1]], "prompt_mask": before[[0, 0, 1, 1]],
+        "completion_ids": made["responses"], "completion_mask": made["response_mask"], "tool_mask": tools,
+        "advantages": torch.tensor([1.0, -1.0, 0.5, -0.5]), "num_items_in_batch": torch.tensor(11),
+        "old_per_token_logps": made["old_log_probs"], "ref_per_token_logps": made["ref_log_prob"],
+        "sampling_per_token_logps": made["rollout_log_probs"], "importance_sampling_ratio": torch.rand(B, 1),
+    }  # fmt: skip
+
+
+def example(name: str) -> Any:
+    """The module of an example, which people paste from."""
+    path = Path(__file__).parent.parent / "examples" / f"{name}.py"
+    spec = importlib.util.spec_from_file_location(name, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module

@@ -66,6 +66,22 @@ def places() -> Iterator[tuple[str, Made]]:
         laughs = "a0: &a0 {x: 1}\n" + "".join(f"a{i}: &a{i} {{<<: [*a{i - 1}, *a{i - 1}]}}\n" for i in range(1, 40))
         (path / "config.yaml").write_text(laughs)
 
+    def streamed(packed: bytes, notes: bytes = b"") -> Callable[[Path], None]:
+        def fill(path: Path) -> None:
+            for folder, data in (("stream", packed), ("annotations/orch", notes)):
+                (path / folder).mkdir(parents=True)
+                (path / folder / "00000.jsonl.zst").write_bytes(data)
+            os.mkfifo(path / "stream/00001.jsonl")
+            (path / "annotations/loop").symlink_to(path)
+
+        return fill
+
+    import pyarrow as pa
+
+    zstd = pa.Codec("zstd")
+    yield "traces of 500 MB in 20 KB", folder(streamed(zstd.compress(bytes(500 << 20), asbytes=True)))
+    yield "traces that are no zstd", folder(streamed(b"\x28\xb5\x2f\xfd" + bytes(50), b"x"))
+    yield "traces cut short", folder(streamed(zstd.compress(random.Random(1).randbytes(9000), asbytes=True)[:5000]))
     yield "a pipe", fifo
     yield "/dev/zero", link("/dev/zero")
     yield "/dev/tty", link("/dev/tty")

@@ -207,6 +207,16 @@ def odd_pickles() -> Iterator[tuple[str, bytes]]:
         "only a stop": b"N",
         "the magic number alone": b"\x8a\x0al\xfc\x9cF\xf9 j\xa8P\x19",
     }
+    of_type = "torch._tensor._rebuild_from_type_v2"
+    bodies |= {
+        "calls by a tensor of a type": call(of_type, b"cos\nsystem\n", b"N", tupled(text("true")), b"N"),
+        "a type of a type of itself": call(of_type, f"c{of_type.replace('._re', chr(10) + '_re')}\n".encode(), b"N",
+                                           tupled(), b"N"),
+        "a nested tensor of nothing": call("torch.nested._internal.nested_tensor._rebuild_njt", b"}"),
+        "a nested tensor of texts": call("torch._utils._rebuild_nested_tensor", b"N", shared(), shared(), shared()),
+        "appended to an object": b"cverl.x\nL\n)\x81(K\x01K\x02e",
+        "a set of sets": b"\x8f(" + b"\x8f(\x90" * 2000 + b"\x90",
+    }  # fmt: skip
     for name, body in bodies.items():
         yield f"{name}.pkl", b"\x80\x05" + body + b"."
     yield "protocol 9.pkl", b"\x80\x09N."
@@ -242,6 +252,14 @@ def torch_files() -> Iterator[tuple[str, bytes]]:
         ("view of 0 × 2^62", (0, 2**62), (1, 1)),
     ):
         yield f"{label}.pt", torch_zip(named(response_mask=tensor(shape, strides)))
+    for label, rows in (
+        ("past their end", tensor((2,), (9,), "FloatStorage")),
+        ("by the hundred million", tensor((10**8,), (0,), "FloatStorage")),
+        ("of a matrix", tensor((2, 2), (2, 1), "LongStorage", 10)),
+    ):
+        jagged = named(values=tensor((20,), (1,)), offsets=rows, lengths=b"N")
+        nested = call("torch.nested._internal.nested_tensor._rebuild_njt", jagged)
+        yield f"nested rows {label}.pt", torch_zip(named(response_mask=nested))
     yield (
         "offset beyond.pt",
         torch_zip(

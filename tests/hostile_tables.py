@@ -232,6 +232,28 @@ def json_files() -> Iterator[tuple[str, Made]]:
             for i in range(50)
         ),
     )
+    node = {"token_ids": [1, 2], "mask": [False, True], "logprobs": [-0.1]}
+    wide = {"token_ids": [1] * 20_000, "mask": [True] * 20_000, "logprobs": [-0.1] * 20_000}
+    for label, nodes in (
+        ("parents in a circle", [node | {"parent": 1}, node | {"parent": 0}]),
+        ("a parent of itself", [node | {"parent": 0}]),
+        ("parents far away", [node | {"parent": 2**70}, node | {"parent": -1}, node | {"parent": "x"}]),
+        ("no nodes but numbers", [1, 2]),
+        ("a short mask", [node | {"mask": [True]}]),
+        ("texts for numbers", [node | {"logprobs": ["x"], "token_ids": ["a", None]}]),
+        ("too many numbers", [node | {"logprobs": [0.1] * 1000, "advantages": {"a": 1}}]),
+        ("a long trunk and 3,000 branches", [wide, *[node | {"parent": 0}] * 3000]),
+        ("a path of 90,000", [node | {"parent": at - 1} for at in range(90_000)]),
+    ):
+        episode = {"task": {}, "rewards": {"a": 1}, "info": [], "run": 7, "traces": [{"id": 1, "nodes": nodes}]}
+        yield f"traces of {label}.jsonl", json.dumps(episode).encode() + b"\n"
+        yield f"nodes of {label}.jsonl", json.dumps({"task": {}, "nodes": nodes}).encode() + b"\n"
+    yield "lists in lists.json", b"[" * 100_000 + b"]" * 100_000
+    yield "dicts in dicts.json", b'{"data":' * 900 + b'{"response_mask":[[1]]}' + b"}" * 900
+    yield "a list of odd records.json", b'[{"response_mask":[1]},{"response_mask":[[1]]},{"mask":null},7]'
+    yield "a list of batches that do not fit.json", b'[{"mask":[[1]]},{"mask":[[1,0]],"values":[[1]]},{"mask":[]}]'
+    yield "near names by the thousand.json", json.dumps({f"response{'_' * i}Mask": [[1]] for i in range(900)}).encode()
+    yield "near names with escapes.json", b'{"resp\\u001b[2J_mask":[[1]],"old\\u0007LogProbs":[[1]]}'
     yield "a list.jsonl", b"[1, 2]\n"
     yield "prose after an object.jsonl", b'{"response_mask":[1]}\nonce upon a time\n'
     yield "zero bytes.jsonl", b"{" + bytes(100_000)

@@ -151,6 +151,24 @@ def test_shards(tmp_path: Path, name: str) -> None:
     assert "1 of 4 rank files" in dump.remarks[0][1]
 
 
+@pytest.mark.parametrize(
+    ("name", "step"),
+    [
+        ("step_12.npz", 12), ("global_step_7/batch.npz", 7), ("globalStep=8.npz", 8), ("rollout_3.npz", 3),
+        ("iter-5-seed42.npz", 5), ("train_data_step10.npz", 10), ("qwen2.5_step_000004_rank0.npz", 4),
+        ("batch_7b.npz", None), ("qwen2.5-7b.npz", None), ("seed42.npz", None), ("2026-11-18.npz", None),
+        ("batch_7.npz", None), ("12.npz", None), ("step_7b.npz", None), ("step_2.5e-6.npz", None),
+        ("n_step_5.npz", None), ("multi_step_3.npz", None), ("steps_100.npz", None), ("footstep3.npz", None),
+    ],
+)  # fmt: skip
+def test_a_step_is_told_only_by_a_name_that_says_step(tmp_path: Path, name: str, step: int | None) -> None:
+    path = tmp_path / "dumps" / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    save_npz(path, {key: column.numpy() for key, column in plain_columns().items()})
+    assert one(path).step == step
+    assert one(tmp_path / "dumps").step == step
+
+
 def test_last_rank_missing_at_one_step(tmp_path: Path) -> None:
     for step, ranks in ((1, (0, 1, 2)), (2, (0, 1))):
         for rank in ranks:

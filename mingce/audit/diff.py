@@ -205,18 +205,20 @@ def compare(a: Dump, b: Dump) -> Difference:
 
     with np.errstate(all="ignore"):
         for name in shared:
-            part = replace(_column(one, two, name), column=label(name))
-            if part.sameness == "differs":
-                code, why = reason(one, two, name)
+            part, at = _column(one, two, name)
+            part = replace(part, column=label(name))
+            if part.sameness == "differs" and at is not None:
+                found_reason = reason(one, two, name, at)
                 follows = tuple(label(column) for column in INPUTS.get(name, ()) if column in parted)
-                part = replace(part, code=code, why=why, follows=follows)
+                part = replace(part, code=found_reason.code, why=found_reason.why, follows=follows)
                 parted.add(name)
             found.parts.append(part)
         found.parts += [_scalar(a, b, name) for name in a.scalars if name in b.scalars]
     return found
 
 
-def _column(one: Side, two: Side, name: str) -> Part:
+def _column(one: Side, two: Side, name: str) -> tuple[Part, tuple[int, int] | None]:
+    """How a column compares, and where it parts first, as row and slot of the two sides."""
     a, b = one.column(name), two.column(name)
     where = compared(one, two, name)
     gap = np.where(where, np.abs(a - b), 0.0)
@@ -232,12 +234,13 @@ def _column(one: Side, two: Side, name: str) -> Part:
     apart, far = (gap > exact) | lost, (gap > room) | lost
     sameness: Sameness = "differs" if far.any() else "rounding" if apart.any() else "same"
     shown = far if far.any() else apart
-    spot = None
+    spot, at = None, None
     if shown.any():
         row, token = (int(i) for i in np.argwhere(shown)[0])
+        at = row, token
         spot = Spot(int(one.rows[row]), int(two.rows[row]), token, float(a[row, token]), float(b[row, token]))
     finite = gap[where & np.isfinite(gap)]
-    return Part(
+    part = Part(
         name,
         sameness,
         float(shown.any(axis=1).mean()) if len(shown) else 0.0,
@@ -245,6 +248,7 @@ def _column(one: Side, two: Side, name: str) -> Part:
         float(finite.mean()) if len(finite) else 0.0,
         spot,
     )
+    return part, at
 
 
 def compared(one: Side, two: Side, name: str) -> Bools:

@@ -42,11 +42,20 @@ ROWS: dict[str, str] = {name: name for name in ROW_COLUMNS} | {
     "final_values": "bootstrap_value", "version": "policy_version",
 }  # fmt: skip
 
-# what only a ledger of ours or the audit itself says; `n` is elsewhere the size of a group
-_NOT_READ = (
-    "n", "k", "truncation", "kl_clamp", "whiten", "policy_loss", "dual_clip", "entropy_coef", "min_p", "whiten_rewards",
-    "first_minibatch", "score_after_last",
-)  # fmt: skip
+# what a trainer calls the parts that its reader looks for
+OTHERS: dict[str, str] = {
+    name: name
+    for name in (
+        "padding_mask", "padding_mask_p1", "sequences", "prompt_mask", "tool_mask", "sample_mask", "sample_loss_mask",
+        "response_lengths", "response_length", "total_lengths", "input_lengths", "sample_indices", "rollout_data",
+        "samples", "dp_shards", "batch", "columns", "rows", "non_tensor_batch", "meta_info", "settings", "scalars",
+        "metrics", "data", "info", "is_masked", "mismatch_kl", "log_importance_ratio", "prob_delta", "content",
+        "teacher_log_probs", "filtered_rewards", "num_items_in_batch", "schema_version", "truncated",
+    )
+}  # fmt: skip
+
+# what only a ledger of ours or the audit itself says; `n` is elsewhere the size of a group, `truncation` the prompt's
+_NOT_READ = ("n", "k", "truncation", "whiten", "first_minibatch", "score_after_last")
 SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in _NOT_READ} | {
     "lambda": "lam", "lambd": "lam", "gae_lambda": "lam", "discount": "gamma", "kl_coef": "beta", "kl_coeff": "beta",
     "init_kl_coef": "beta", "kl_penalty": "kl_estimator", "kl_type": "kl_estimator", "adv_estimator": "estimator",
@@ -56,14 +65,18 @@ SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in 
     "num_generations": "group_size", "n_samples_per_prompt": "group_size", "eos_token_id": "eos_id",
     "pad_token_id": "pad_id", "bos_token_id": "bos_id", "stop_token_ids": "stop_ids",
     "response_length": "max_response_length", "max_new_tokens": "max_response_length", "global_steps": "step",
-    "global_step": "step", "target_kl": "kl_target", "horizon": "kl_horizon",
+    "global_step": "step", "target_kl": "kl_target", "horizon": "kl_horizon", "entropy_coeff": "entropy_coef",
+    "clip_ratio_c": "dual_clip", "loss_mode": "policy_loss", "epsilon": "clip", "epsilon_high": "clip_high",
+    "max_completion_length": "max_response_length",
+    "kl_loss_coeff": "kl_loss_coef", "num_iterations": "ppo_epochs",
 }  # fmt: skip
 
 SCALARS: dict[str, str] = {
     name: name
     for name in (
         "pg_loss", "vf_loss", "kl_loss", "entropy_mean", "kl_mean", "pg_clipfrac", "vf_clipfrac", "approx_kl",
-        "advantages_mean", "kl_coef",
+        "advantages_mean", "kl_coef", "pg_clipfrac_lower", "entropy_loss", "loss", "values_mean", "returns_mean",
+        "scores_mean", "rewards_mean",
     )
 } | {
     "actor/pg_loss": "pg_loss", "critic/vf_loss": "vf_loss", "actor/kl_loss": "kl_loss",
@@ -72,4 +85,11 @@ SCALARS: dict[str, str] = {
     "actor/ppo_kl": "approx_kl", "critic/advantages/mean": "advantages_mean", "critic/kl_coeff": "kl_coef",
     "loss/policy_avg": "pg_loss", "loss/value_avg": "vf_loss", "policy/approxkl_avg": "approx_kl",
     "objective/kl": "kl_mean", "policy/clipfrac_avg": "pg_clipfrac", "val/clipfrac_avg": "vf_clipfrac",
+    # verl 0.9
+    "actor/reward_kl_penalty": "kl_mean", "actor/reward_kl_penalty_coeff": "kl_coef", "actor/loss": "loss",
+    "actor/pg_clipfrac_lower": "pg_clipfrac_lower", "actor/entropy_loss": "entropy_loss",
+    "critic/values/mean": "values_mean", "critic/returns/mean": "returns_mean", "critic/score/mean": "scores_mean",
+    "critic/rewards/mean": "rewards_mean",
+    # TRL's GRPO
+    "kl": "kl_mean", "entropy": "entropy_mean", "clip_ratio/region_mean": "pg_clipfrac",
 }  # fmt: skip

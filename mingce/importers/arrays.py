@@ -1,8 +1,9 @@
-"""npz and safetensors: columns by name, each header checked against the bytes that are there."""
+"""npz, npy and safetensors: columns by name, each header checked against the bytes that are there."""
 
 from __future__ import annotations
 
 import ast
+import io
 import itertools
 import json
 import zipfile
@@ -14,6 +15,8 @@ import numpy as np
 from mingce.base.errors import DataError
 from mingce.importers.limits import ALLOWED, MAX_HEADER, Refused, allow_columns, allow_shape, short
 from mingce.importers.numbers import DTYPES, from_array, from_bytes
+from mingce.importers.objects import plain
+from mingce.importers.pickles import read_pickle
 from mingce.importers.torch_files import read_member
 
 _SAFE = {
@@ -46,7 +49,9 @@ def _npy(data: bytes, where: str, name: str) -> Any:
         code, fortran, shape = str(header["descr"]), bool(header["fortran_order"]), tuple(header["shape"])
     except (ValueError, SyntaxError, LookupError, TypeError, RecursionError, MemoryError) as error:
         raise damaged from error
-    if "O" in code or code[1:2] not in tuple("biufU"):
+    if code == "|O":
+        return _objects(data[start + length :], shape, where, name)
+    if code[1:2] not in tuple("biufU"):
         raise DataError(f"{where}: '{name}' holds {code!r:.40}, not numbers or texts; save it as float32 or int64.")
     try:
         kind = np.dtype(code)
@@ -70,6 +75,21 @@ def _npy(data: bytes, where: str, name: str) -> Any:
         except ValueError as error:
             raise damaged from error
     return from_array(array, where, name)
+
+
+def _objects(data: bytes, shape: tuple[int, ...], where: str, name: str) -> Any:
+    """An array of objects, which numpy writes as a pickle: a list of rows, or the one object itself."""
+    made = plain(read_pickle(io.BytesIO(data), where), where, name)
+    if not isinstance(made, list):
+        raise DataError(f"{where}: '{name}' is not an array that numpy wrote; save it as float32 or int64.")
+    if len(shape) == 2 and shape[1] and len(made) == allow_shape(where, name, shape):
+        return [made[at : at + shape[1]] for at in range(0, len(made), shape[1])]
+    return made[0] if shape == () and made else made
+
+
+def read_npy(data: bytes, where: str) -> Any:
+    """What one file of numpy holds: a dict that was saved as an object; anything else has no names."""
+    return _npy(data, where, "the array")
 
 
 def read_safetensors(path: Path, size: int) -> tuple[dict[str, Any], dict[str, str]]:

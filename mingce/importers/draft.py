@@ -14,7 +14,7 @@ from mingce.base.errors import ColumnError, DataError, SettingError
 from mingce.importers.aliases import SCALARS, SETTINGS
 from mingce.importers.limits import ALLOWED, MAX_BYTES, Refused, short
 from mingce.importers.numbers import Array, Numbers, from_list, rectangle
-from mingce.importers.pickles import plain
+from mingce.importers.objects import plain
 from mingce.record.dump import Dump, ledger_dump, with_ledger_names
 from mingce.specs.estimator import row_inputs
 from mingce.specs.kl import kl_name
@@ -94,6 +94,7 @@ class Draft:
     step: int | None = None
     rank: int | None = None
     world: int | None = None
+    sampled: bool = False  # slime's rollout side, which is laid beside the train data
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()))) if self.columns else 0
@@ -212,9 +213,10 @@ class Draft:
     def take_settings(self, named: Mapping[str, Any], strict: bool = False) -> None:
         """Settings under our own names; one of a wrong type is left out, or an error if `strict`."""
         for name, value in named.items():
+            kinds = SETTING_TYPES[name]
             if (
-                isinstance(value, SETTING_TYPES[name])
-                and type(value) is not bool
+                isinstance(value, kinds)
+                and (type(value) is bool) == (bool in kinds)
                 and not (type(value) is float and value - value != 0)
                 and not (type(value) is int and abs(value) >= 2**63)
             ):

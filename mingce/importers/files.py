@@ -5,26 +5,39 @@ from __future__ import annotations
 import codecs
 import os
 from collections.abc import Callable, Collection, Iterator
+from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from mingce.base.errors import DataError, MingceError, first_line
+from mingce.base.errors import ColumnError, DataError, MingceError, first_line
 from mingce.base.texts import sentence_pair
-from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, trl, verl
-from mingce.importers.arrays import read_npz, read_safetensors
+from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, traces, trl, trl_grpo, verl
+from mingce.importers.arrays import read_npy, read_npz, read_safetensors
 from mingce.importers.draft import Draft
-from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size
-from mingce.importers.pickles import plain
+from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size, short
+from mingce.importers.near import (
+    MissingColumn,
+    about_missing,
+    mapping_line,
+    names_in,
+    renamed,
+    suggestions,
+    unknown_columns,
+)
+from mingce.importers.nesting import batches
+from mingce.importers.objects import Record, plain
 from mingce.importers.settings_file import Mapping, read_mapping
-from mingce.importers.shards import join_ranks, place
-from mingce.importers.tables import read_jsonl, read_parquet
+from mingce.importers.shards import join_ranks, joined, place
+from mingce.importers.tables import read_json, read_parquet
 from mingce.importers.torch_files import open_zip, read_pickled, read_torch_zip
 from mingce.record.dump import Dump
 
 _TRAINERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Draft]], ...] = tuple(
-    (trainer.recognises, trainer.read) for trainer in (verl, trl, openrlhf, prime_rl, slime, nemo_rl)
+    (trainer.recognises, trainer.read) for trainer in (verl, trl_grpo, trl, openrlhf, prime_rl, slime, nemo_rl, traces)
 )
-_KNOWN = "npz, safetensors, Parquet, JSONL and .pt with a response mask are read; see docs/en/reference/audit.md"
+_WITH_OWN_NAMES = ("generic", "verl", "trl", "trl_grpo")  # dumps to which people add columns
+_KNOWN = "npz, safetensors, Parquet, JSON, JSONL and .pt with a response mask are read; see docs/en/reference/audit.md"
 
 
 def read_dumps(
@@ -36,11 +49,9 @@ def read_dumps(
         drafts = _directory(path, names, steps)
     elif path.is_file():
         draft = _file(path, names)
-        if draft is None:
-            raise DataError(f"{path} holds no dump: no response mask under any known name; {_KNOWN}.")
         if draft.source == "mingce" and path.absolute().parent.name == "ledger":  # its run has the settings
             ledger.read_run(path.absolute().parent.parent).lay_beside(draft)
-        drafts = [join_ranks([_placed(draft, Path(path.name))], str(path))]
+        drafts = [join_ranks([_placed(draft, Path(path.parent.name, path.name))], str(path))]
     elif path.exists():
         raise DataError(f"{path} is a pipe, a socket or a device; write the dump to a file and name that.")
     else:
@@ -54,67 +65,127 @@ def read_dumps(
 
 
 def recognise(path: Path) -> str | None:
-    """The container that a file's first bytes show: zip, pickle, parquet, safetensors, jsonl; None if unknown."""
+    """The container that a file's first bytes show: zip, pickle, parquet, safetensors, npy, json; None if unknown."""
     with path.open("rb") as file:
         head = file.read(64)
     if head.startswith(b"PK\x03\x04") or head.startswith(b"PK\x05\x06"):
         return "zip"
     if head.startswith(b"PAR1"):
         return "parquet"
+    if head.startswith(b"\x93NUMPY"):
+        return "npy"
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "pickle"
     if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
         return "safetensors"
-    if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] == b"{":
-        return "jsonl"
+    if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
+        return "json"
     return None
 
 
-def _file(path: Path, names: Mapping | None) -> Draft | None:
-    """What one file gives; None if it is no dump."""
+class NotADump(DataError):
+    """The file can be read, but there is no batch of tokens in it."""
+
+
+def _file(path: Path, names: Mapping | None) -> Draft:
+    """What one file gives."""
     where = str(path)
     size = file_size(path)
     try:
         kind = recognise(path)
-        facts: dict[str, str] = {}
-        data: Any = None
         if kind == "zip":
             with open_zip(path, size, where) as archive:
                 members = archive.namelist()
                 if any(name.endswith("data.pkl") for name in members):
-                    return read_content(read_torch_zip(archive, where), facts, where, names)
+                    return read_content(read_torch_zip(archive, where), {}, where, names)
                 if any(name.endswith(".npy") for name in members):
-                    data = read_npz(archive, where)
-        elif kind == "pickle":
-            data = read_pickled(path.read_bytes(), where)
+                    return read_content(read_npz(archive, where), {}, where, names)
         elif kind == "parquet":
-            data, facts = read_parquet(path, size)
+            return read_content(*read_parquet(path, size), where, names)
         elif kind == "safetensors":
-            data, facts = read_safetensors(path, size)
-        elif kind == "jsonl":
-            data = read_jsonl(path)
+            return read_content(*read_safetensors(path, size), where, names)
+        elif kind is not None:
+            read = {"pickle": read_pickled, "npy": read_npy}.get(kind)
+            data = read(path.read_bytes(), where) if read else read_json(path, size)
+            return read_content(data, {}, where, names)
     except OSError as error:
         raise DataError(f"{where} cannot be read ({error.strerror or error}).") from error
-    return None if data is None else read_content(data, facts, where, names)
+    raise NotADump(f"{where} holds no dump: it is of no kind that is known; {_KNOWN}.")
 
 
-def read_content(data: Any, facts: dict[str, str], where: str, names: Mapping | None) -> Draft | None:
+def read_content(data: Any, facts: dict[str, str], where: str, names: Mapping | None) -> Draft:
     """The content given to the trainer whose it is."""
     if not verl.recognises(data) and not openrlhf.recognises(data):
         data = plain(data, where, "the dump")
     if names:
         data = names.rename(data)
+    if ledger.recognises(facts):
+        return _read(partial(ledger.read, facts=facts), data, where)
+    taken: dict[str, str] = {}
+    held = names_in(data)
+    data = renamed(data, taken) if not isinstance(data, Record) else data
+    for recognises, read in _TRAINERS:
+        if recognises(data):
+            draft = _read(read, data, where)
+            break
+    else:
+        parts = [_read(_reader(one, facts), one, where) for one in batches(data)]
+        if not parts:
+            raise NotADump(
+                f"{where} holds no dump: no response mask under any known name; "
+                f"{about_missing(held, 'response_mask')}; {_KNOWN}."
+            )
+        draft = parts[0] if len(parts) == 1 else joined(parts, where)
+        if len(parts) > 1:
+            draft.rows.setdefault("micro_batch", [i for i, part in enumerate(parts) for _ in range(len(part))])
+    draft.remarks += [sentence_pair("importers.read_as", theirs=a, ours=b) for a, b in list(taken.items())[:12]]
+    unread = unknown_columns(data) if draft.source in _WITH_OWN_NAMES else []
+    left = suggestions(unread, {*draft.columns, *draft.rows})
+    draft.remarks += [
+        sentence_pair("importers.not_read", name=short(theirs), ours=ours, line=mapping_line({theirs: ours}))
+        for theirs, ours in list(left.items())[:4]
+    ]
+    return draft
+
+
+def _reader(one: dict[str, Any], facts: dict[str, str]) -> Callable[[Any, str], Draft]:
+    """Who reads a batch that was found inside of something else."""
+    found = (read for recognises, read in _TRAINERS if recognises(one))
+    return next(found, partial(generic.read, facts=facts))
+
+
+def _read(read: Callable[..., Draft], data: Any, where: str) -> Draft:
+    """What a reader makes of the content; what it lacks is one sentence with what is there."""
     try:
-        if ledger.recognises(facts):
-            return ledger.read(data, facts, where)
-        for recognises, read in _TRAINERS:
-            if recognises(data):
-                return read(data, where)
-        return generic.read(data, where, facts) if generic.recognises(data) else None
+        with _laid_out(where):
+            draft = read(data, where=where)
+        if "response_mask" not in draft.columns:
+            raise MissingColumn(f"{where} has no mask of the response's tokens, so none can be judged", "response_mask")
+        return draft
+    except MissingColumn as error:
+        said = about_missing(names_in(data), error.column or "")
+        raise ColumnError(f"{error}; {said}.", column=error.column) from error
+
+
+@contextmanager
+def _laid_out(where: str) -> Iterator[None]:
+    """What confuses a reader is one sentence."""
+    try:
+        yield
     except MingceError:
         raise
     except (ValueError, TypeError, LookupError, AttributeError, OverflowError) as error:
         raise DataError(f"{where} is not laid out as its trainer writes it ({first_line(error, 160)}).") from error
+
+
+def _streamed(home: Path, steps: Collection[int] | None) -> list[Draft]:
+    """A run's stream of traces, a draft a step."""
+    with _laid_out(str(home)):
+        found = traces.read_home(home, steps)
+    if not found:
+        which = "" if steps is None else f" of the steps {sorted(steps)[:8]}"
+        raise DataError(f"{home} holds no trace with token ids{which}.")
+    return found
 
 
 def _placed(draft: Draft, path: Path) -> Draft:
@@ -143,17 +214,23 @@ def _files(directory: Path) -> Iterator[Path]:
 
 def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | None) -> list[Draft]:
     """Every dump below a directory, the files of one step joined."""
+    if streamed := traces.home(directory):
+        return _streamed(streamed, steps)
     ledgers = ledger.run_of(directory)
     run = ledger.read_run(ledgers.absolute().parent if ledgers.name == "ledger" else ledgers) if ledgers else None
     paths = sorted(ledgers.glob("step-*.parquet")) if ledgers else list(_files(directory))
     found: list[Draft] = []
     skipped: list[tuple[str, str]] = []
+    empty: list[str] = []
     total = 0
     for path in paths:
         if ledgers and steps is not None and place(path)[0] not in steps:
             continue
         try:
             draft = _file(path, names)
+        except NotADump as error:
+            empty.append(str(error))
+            continue
         except Refused as error:
             skipped.append(sentence_pair("importers.not_opened", name=path.name, error=error))
             continue
@@ -162,7 +239,7 @@ def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | 
                 skipped.append(sentence_pair("importers.no_dump", name=path.name, error=error))
                 continue
             raise
-        if draft is None or (steps is not None and _placed(draft, path.relative_to(directory)).step not in steps):
+        if steps is not None and _placed(draft, path.relative_to(directory)).step not in steps:
             continue
         total += sum(column.array.nbytes for column in draft.columns.values())
         if total > MAX_BYTES:
@@ -171,11 +248,12 @@ def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | 
             run.lay_beside(draft)
         found.append(_placed(draft, path.relative_to(directory)))
     if not found:
-        reason = f" ({skipped[0][1]})" if skipped else f" of the steps {sorted(steps)[:8]}" if steps is not None else ""
+        reasons = [english for _, english in skipped] or empty
+        reason = f" of the steps {sorted(steps)[:8]}" if steps is not None else f" ({reasons[0]})" if reasons else ""
         raise DataError(f"{directory} holds no dump that can be read{reason}; {_KNOWN}.")
-    joined = _by_step(found, directory)
-    joined[0].remarks.extend(skipped)
-    return joined
+    dumps = _by_step(found, directory)
+    dumps[0].remarks.extend(skipped)
+    return dumps
 
 
 def _by_step(found: list[Draft], directory: Path) -> list[Draft]:
@@ -185,22 +263,21 @@ def _by_step(found: list[Draft], directory: Path) -> list[Draft]:
         alone = draft.step is None and draft.rank is None  # nothing says that it belongs to another file
         key = (-1 if draft.step is None else draft.step, number if alone else -1)
         parts.setdefault(key, []).append(draft)
-    joined: list[Draft] = []
+    whole: list[Draft] = []
     counts = [len({d.rank for d in group if d.rank is not None}) for group in parts.values()]
     for key in sorted(parts):
         group = parts[key]
         where = group[0].where if len(group) == 1 else str(directory)
-        sampled = [d for d in group if d.source == "slime" and d.rank is None]
-        trained = [d for d in group if d not in sampled] if sampled else group
+        sampled, trained = [d for d in group if d.sampled], [d for d in group if not d.sampled]
         if group[0].source == "slime":
             ranks = {d.rank for d in trained if d.rank is not None}
             trained = slime.without_copies(trained)
             if trained and ranks:
                 trained[0].world = max(max(ranks) + 1, trained[0].world or 0)
-        for one in _same_rank_apart(trained) if trained else [sampled]:
-            whole = join_ranks(one, where, max(counts, default=0) or None)
-            joined.append(slime.with_samples(whole, sampled[0]) if trained and sampled else whole)
-    return joined
+        for one in _same_rank_apart(trained or sampled):
+            dump = join_ranks(one, where, max(counts, default=0) or None)
+            whole.append(slime.with_samples(dump, sampled) if trained and sampled else dump)
+    return whole
 
 
 def _same_rank_apart(group: list[Draft]) -> list[list[Draft]]:

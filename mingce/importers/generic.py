@@ -10,20 +10,12 @@ import numpy as np
 from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
 from mingce.importers.draft import Draft, Laid, from_json, lay, row_lengths
+from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Array, Numbers
-from mingce.importers.pickles import plain
+from mingce.importers.objects import plain
 
 _APART = ("columns", "batch", "rows", "non_tensor_batch", "settings", "scalars", "metrics", "meta_info", "step")
 _PROMPTS = ("prompt_ids", "prompts", "queries", "prompt_token_ids")
-
-
-def recognises(data: Any) -> bool:
-    """Whether there is a mask under any of its names."""
-    if not isinstance(data, dict):
-        return False
-    inner = [data, *(data[key] for key in ("columns", "batch") if isinstance(data.get(key), dict))]
-    known = ("response_mask", "loss_mask")
-    return any(TOKENS.get(str(name)) in known or name == "padding_mask" for part in inner for name in part)
 
 
 def read(data: dict[str, Any], where: str, facts: Mapping[str, str] | None = None) -> Draft:
@@ -49,7 +41,7 @@ def read(data: dict[str, Any], where: str, facts: Mapping[str, str] | None = Non
     if "response_mask" not in laid and "loss_mask" in laid:
         laid["response_mask"] = laid["loss_mask"]
     if "response_mask" not in laid:
-        return draft
+        raise MissingColumn(f"{where} has no mask [rows, tokens] of the response", "response_mask")
     _columns(draft, laid, others)
     _rows(draft, others)
     return draft

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from mingce.base.errors import DataError
 from mingce.importers.files import read_content
 from mingce.importers.numbers import Numbers, from_array, widened
 from mingce.record.dump import Dump
@@ -18,9 +17,6 @@ def dump_in_memory(
 ) -> Dump:
     """The dump of a mapping from names to arrays, tensors, lists and scalars; nested as its trainer nests it."""
     draft = read_content(_plain(data, where), {}, where, None)
-    if draft is None:
-        names = ", ".join(map(str, data)) or "nothing"
-        raise DataError(f"{where} has no response mask under any known name; it has {names}.")
     draft.put_settings(dict(settings or {}), strict=True)
     return draft.finish()
 
@@ -39,7 +35,9 @@ def _plain(value: Any, name: str) -> Any:
 
 
 def _tensor(tensor: Any, name: str) -> Any:
-    """A torch tensor, exactly; bfloat16, which NumPy lacks, by its bits."""
+    """A torch tensor, exactly; bfloat16, which NumPy lacks, by its bits; a nested one as its rows."""
+    if getattr(tensor, "is_nested", False):
+        return [_tensor(row, name) for row in tensor.unbind()]
     kind = str(tensor.dtype).removeprefix("torch.")
     held = tensor.detach().cpu()
     if kind == "bfloat16":

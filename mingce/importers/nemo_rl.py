@@ -8,6 +8,7 @@ import numpy as np
 
 from mingce.base.errors import ColumnError
 from mingce.importers.draft import Draft, lay, row_lengths
+from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers
 
 _COLUMNS = {
@@ -24,10 +25,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
     draft, whole = Draft(where, "nemo_rl"), Draft(where)
     mask = lay(data.get("token_loss_mask"), where, "token_loss_mask")
     if not isinstance(mask, list):
-        raise ColumnError(
-            f"{where} has no token_loss_mask, which NeMo RL writes since 0.5; without it no token can be judged.",
-            column="token_loss_mask",
-        )
+        raise MissingColumn(f"{where} has no token_loss_mask, which NeMo RL writes since 0.5", "token_loss_mask")
     lengths = row_lengths(mask)
     rows = len(lengths)
     whole.put("response_mask", mask, lengths)
@@ -49,7 +47,8 @@ def read(data: dict[str, Any], where: str) -> Draft:
     samples = _scalars(data.get("sample_loss_mask"), where, "sample_loss_mask", rows)
     if samples is not None:
         draft.put("loss_mask", Numbers((draft.columns["response_mask"].array != 0) & (samples != 0)[:, None], "bool"))
-    rewards = _scalars(data.get("rewards"), where, "rewards", rows)
+    key = "filtered_rewards" if "filtered_rewards" in data else "rewards"  # with dynamic sampling, what is trained on
+    rewards = _scalars(data.get(key), where, key, rows)
     if rewards is not None:
         draft.put_row("outcome", rewards.tolist(), rows)
     return draft

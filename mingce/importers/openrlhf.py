@@ -9,7 +9,7 @@ import numpy as np
 from mingce.base.errors import ColumnError, DataError
 from mingce.importers.draft import Draft, lay, without_prompts
 from mingce.importers.numbers import Numbers, rectangle
-from mingce.importers.pickles import Record, plain
+from mingce.importers.objects import Record, plain
 from mingce.importers.shards import joined
 
 _COLUMNS = {
@@ -53,6 +53,15 @@ def read(data: Any, where: str) -> Draft:
         draft.rows["micro_batch"] = [i for i, part in enumerate(parts) for _ in range(len(part))]
     if isinstance(data, dict):
         draft.put_about(data)
+    size, places, prompts = (
+        draft.settings.get("group_size"),
+        draft.rows.get("uid", [None]),
+        draft.rows.get("prompt", []),
+    )
+    if type(size) is int and size > 0 and all(type(at) is int for at in places):
+        draft.put_row("group", [at // size for at in places])  # a sample's index counts through the prompts
+    elif None not in prompts and len(set(prompts)) < len(prompts):
+        draft.put_row("group", prompts)
     return draft
 
 
@@ -88,12 +97,13 @@ def _part(fields: dict[str, Any], where: str) -> Draft:
         draft.put_row("left_pad", [int(row.argmax()) if row.any() else 0 for row in seen], rows)
     info = plain(fields.get("info"), where, "info")
     info = info if isinstance(info, dict) else {}
-    for key, value in (("reward", info.get("reward")), ("rewards", fields.get("rewards"))):
+    for key, value in (("rewards", fields.get("rewards")), ("reward", info.get("reward"))):
         laid = lay(value, where, key)
         if isinstance(laid, Numbers) and laid.ndim == 1:
             draft.put_row("outcome", laid, rows)
             break
     draft.put_truncated(fields.get("truncated"))
+    draft.put_row("uid", fields.get("index"), rows)
     prompts = plain(fields.get("prompts"), where, "prompts")
     if isinstance(prompts, list) and len(prompts) == rows:
         draft.put_row("prompt", prompts, rows)

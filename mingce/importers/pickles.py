@@ -11,7 +11,6 @@ import io
 import pickle
 import struct
 from collections.abc import Callable
-from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, ClassVar
 
@@ -19,9 +18,8 @@ import numpy as np
 
 from mingce.base.errors import DataError, MingceError, first_line
 from mingce.importers.limits import ALLOWED, Refused, allow_shape, short
-from mingce.importers.numbers import DTYPES, Numbers, from_array, from_bytes
-
-RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
+from mingce.importers.numbers import DTYPES, from_array
+from mingce.importers.objects import RESAVE, ArrayShell, Named, Ragged, Record, Storage, TypeShell, View
 
 STORAGES = {
     "FloatStorage": "float32", "DoubleStorage": "float64", "HalfStorage": "float16", "BFloat16Storage": "bfloat16",
@@ -33,91 +31,25 @@ _PACKAGES = {"verl", "tensordict", "openrlhf", "slime", "miles", "omegaconf", "P
 _CLASSES = {"DataProto", "TensorDict", "Experience"}
 
 
-@dataclass
-class Named:
-    """A name the pickle refers to: never looked up, only compared."""
-
-    name: str
-
-
-@dataclass
-class Record:
-    """An object of a foreign class: what it was made of, nothing of what it does."""
-
-    name: str
-    args: tuple[Any, ...] = ()
-    state: Any = None
-
-
-@dataclass
-class Storage:
-    """A stretch of memory; `data` is fetched when a view of it is first read."""
-
-    dtype: str
-    size: int
-    fetch: Callable[[], bytes | memoryview]
-    _data: bytes | memoryview | None = field(default=None, repr=False)
-
-    @property
-    def data(self) -> bytes | memoryview:
-        if self._data is None:
-            self._data = self.fetch()
-        return self._data
-
-
-@dataclass
-class View:
-    """A tensor: a shape over a storage."""
-
-    storage: Storage
-    offset: int
-    shape: tuple[int, ...]
-    strides: tuple[int, ...] | None
-    dtype: str
-
-    def numbers(self, where: str, name: str) -> Numbers:
-        return from_bytes(
-            self.storage.data, self.dtype, self.shape, where=where, name=name, offset=self.offset, strides=self.strides
-        )
-
-
-@dataclass
-class ArrayShell:
-    """A numpy array, filled in by the BUILD that follows."""
-
-    value: Any = None
-
-
-@dataclass
-class TypeShell:
-    """A numpy dtype."""
-
-    code: str
-    order: str = "|"
-
-    @property
-    def dtype(self) -> np.dtype[Any]:
-        if self.order == ">" or self.code[:1] not in "fiubUS" or not self.code[1:].isdigit():
-            raise DataError(f"an array of dtype '{self.order}{self.code}' is not read")
-        return np.dtype(("<" if self.code[0] in "fiuU" else "") + self.code)
-
-
-def plain(value: Any, where: str, name: str) -> Any:
-    """A tensor or array as Numbers (object arrays as lists), a TensorDict as a dict; anything else as it is."""
-    if isinstance(value, View):
-        return value.numbers(where, name)
-    if isinstance(value, ArrayShell):
-        return value.value
-    if isinstance(value, Record) and isinstance(value.state, dict):
-        inner = value.state.get("_tensordict")
-        return inner if isinstance(inner, dict) else value.state
-    return value
-
-
 def _rebuild(storage: Any, offset: Any, size: Any, stride: Any, *_rest: Any) -> View:
     if not isinstance(storage, Storage):
         raise DataError("a tensor has no storage")
     return View(storage, offset, _size(size), _size(stride), storage.dtype)
+
+
+def _jagged(state: Any) -> Ragged:
+    """torch's nested tensor of the jagged layout, of which each row is a stretch of its values."""
+    values, starts, lengths = (state.get(key) for key in ("values", "offsets", "lengths"))
+    if state.get("_ragged_idx", 1) != 1 or not isinstance(values, View) or not isinstance(starts, View):
+        raise DataError("a nested tensor is stored in a way that is not read")
+    return Ragged(values, starts, lengths if isinstance(lengths, View) else None)
+
+
+def _nested(values: Any, sizes: Any, _strides: Any, starts: Any) -> Ragged:
+    """torch's nested tensor of the strided layout."""
+    if not all(isinstance(one, View) for one in (values, sizes, starts)) or sizes.shape[1:] != (1,):
+        raise DataError("a nested tensor is stored in a way that is not read")
+    return Ragged(values, starts, sizes)
 
 
 def _size(size: Any = ()) -> tuple[Any, ...]:
@@ -199,6 +131,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "torch._utils._rebuild_tensor_v2": _rebuild,
     "torch._utils._rebuild_tensor": _rebuild,
     "torch._utils._rebuild_parameter": lambda data, *_: data,
+    "torch._utils._rebuild_nested_tensor": _nested,
+    "torch.nested._internal.nested_tensor._rebuild_njt": _jagged,
+    "__builtin__.set": lambda *_: None,
+    "builtins.set": lambda *_: None,
     "torch.Size": _size,
     "torch.device": _device,
     "tensordict._reductions._make_td": _tensordict,
@@ -216,7 +152,10 @@ _CALLS: dict[str, Callable[..., Any]] = {
     "copyreg._reconstructor": lambda cls, *_: Record(cls.name),
 }
 _NESTED = "torch.storage._load_from_bytes"
+_OF_TYPE = "torch._tensor._rebuild_from_type_v2"
+_DIM_RANGE = "torch._dynamo.decorators._DimRange"  # a mark that a nested tensor carries
 _VALUES = {"numpy.ndarray", "builtins.object", "builtins.list", "builtins.dict", "builtins.int", "builtins.float"}
+_VALUES |= {"torch.Tensor", "torch.nested._internal.nested_tensor.NestedTensor"}
 _VALUES |= {f"torch.{name}" for name in STORAGES} | {f"torch.{name}" for name in DTYPES}
 
 _OPCODES = (
@@ -245,7 +184,7 @@ class _Reader(_Unpickler):  # type: ignore[misc]
 
     def find_class(self, module: str, name: str) -> Named:
         full = f"{module}.{name}"
-        known = full in _CALLS or full in _VALUES or name in _CLASSES or full == _NESTED
+        known = full in _CALLS or full in _VALUES or name in _CLASSES or full in (_NESTED, _OF_TYPE, _DIM_RANGE)
         if not known and module.split(".")[0] not in _PACKAGES:
             raise Refused(f"{self.where} wants to call {full!r:.100}, so it was not opened; {RESAVE}.")
         return Named(full)
@@ -301,6 +240,12 @@ class _Reader(_Unpickler):  # type: ignore[misc]
             raise EOFError
         self.append(bytes(data))
 
+    def _empty_set(self) -> None:
+        self.append([])
+
+    def _additems(self) -> None:
+        self.pop_mark()  # no set is of use here
+
     def _name(self, made: Any) -> str:
         if not isinstance(made, Named):
             raise DataError("it calls what is not a name")
@@ -314,6 +259,8 @@ class _Reader(_Unpickler):  # type: ignore[misc]
             return _CALLS[name](*args)
         if name == _NESTED:
             return self._load(*args)
+        if name == _OF_TYPE:
+            return self._made(args[0], args[2])
         if name in _VALUES:
             raise Refused(f"{self.where} wants to call {name!r}, so it was not opened; {RESAVE}.")
         return self._record(name, args)
@@ -335,6 +282,8 @@ class _Reader(_Unpickler):  # type: ignore[misc]
     dispatch[pickle.SETITEM[0]] = _setitem
     dispatch[pickle.SETITEMS[0]] = _setitems
     dispatch[pickle.BYTEARRAY8[0]] = _bytearray
+    dispatch[pickle.EMPTY_SET[0]] = _empty_set
+    dispatch[pickle.ADDITEMS[0]] = _additems
 
 
 _DAMAGE = (

@@ -13,8 +13,12 @@ from mingce.importers.draft import Draft
 from mingce.importers.limits import ALLOWED, MAX_CELLS, Refused
 from mingce.importers.numbers import Numbers
 
-_STEP = re.compile(r"(?:step|rollout|iter|iteration|batch)[-_ ]?(?:id[-_ ]?)?(\d{1,9})(?!\d)", re.IGNORECASE)
-_NUMBER = re.compile(r"\d{1,9}")
+# step_12, global_step_12, train_data_step12, rollout_12, iter-12; but not n_step_5, steps_100, step_7b or step_2.5
+_STEP = re.compile(
+    r"(?<![a-z])(?<!n[-_])(?<!k[-_])(?<!multi[-_])(?:global|train)?(?:step|rollout|iteration|iter|update)"
+    r"[-_= ]?(?:id[-_= ]?)?(\d{1,9})(?![\da-z]|\.\d)",
+    re.IGNORECASE,
+)
 _OF = re.compile(r"(\d{1,6})[-_]of[-_](\d{1,6})", re.IGNORECASE)
 _RANK = re.compile(r"(?:rank|shard|(?<![a-z])dp|(?<![a-z])part|worker)[-_ ]?(\d{1,6})(?!\d)", re.IGNORECASE)
 
@@ -33,8 +37,6 @@ def place(path: PurePath) -> tuple[int | None, int | None, int | None]:
             stem = stem.replace(found[0], "")
         if step is None and (found := _STEP.search(stem)):
             step = int(found[1])
-        if step is None and part == path.name and len(numbers := _NUMBER.findall(stem)) == 1:
-            step = int(numbers[0])
     return step, rank, world
 
 

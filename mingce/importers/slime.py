@@ -1,7 +1,11 @@
-"""slime: --save-debug-train-data (one file a rank) and --save-debug-rollout-data (samples), joined by sample index."""
+"""slime: --save-debug-train-data and --save-debug-rollout-data (samples), joined by sample index.
+
+Train data are one file for all ranks, `samples` with their layout in `dp_shards`; before August 2026 one file a rank.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -9,8 +13,9 @@ import numpy as np
 from mingce.base.errors import ColumnError, DataError
 from mingce.base.texts import sentence_pair
 from mingce.importers.draft import Draft, Laid, lay
+from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers
-from mingce.importers.pickles import plain
+from mingce.importers.objects import plain
 
 _COLUMNS = {
     "rollout_log_probs": "rollout_log_probs", "log_probs": "old_log_probs", "ref_log_probs": "ref_log_probs",
@@ -32,8 +37,11 @@ def read(data: dict[str, Any], where: str) -> Draft:
         draft = _trained(data["rollout_data"], where)
         rank = plain(data.get("rank"), where, "rank")
         draft.rank = rank if type(rank) is int and rank >= 0 else None
+    elif "dp_shards" in data or "response_lengths" in data["samples"][0]:
+        draft = _gathered(data, where)
     else:
         draft = _sampled(data["samples"], where)
+        draft.sampled = True
     step = plain(data.get("rollout_id"), where, "rollout_id")
     draft.step = step if type(step) is int and step >= 0 else None
     return draft
@@ -52,11 +60,60 @@ def _trained(data: dict[str, Any], where: str) -> Draft:
     return draft
 
 
+def _gathered(data: dict[str, Any], where: str) -> Draft:
+    """All ranks' train data: one dict a sample."""
+    samples = _dicts(data["samples"], where)
+    names = dict.fromkeys(name for sample in samples for name in sample)
+    columns: dict[str, Any] = {name: [sample.get(name) for sample in samples] for name in names}
+    columns["sample_indices"] = columns.pop("sample_index", None)
+    raw, places = lay(data.get("raw_reward"), where, "raw_reward"), columns.get("rollout_position")
+    if isinstance(raw, Numbers) and raw.ndim == 1 and places and all(_within(at, len(raw)) for at in places):
+        columns["raw_reward"] = [float(raw.array[at]) for at in places]  # of the whole rollout, in its order
+    draft = _trained(columns, where)
+    shards = [plain(shard, where, "dp_shards") for shard in data.get("dp_shards") or ()]
+    if all(isinstance(shard, dict) for shard in shards) and shards:
+        draft.settings["world_size"] = len(shards)
+        draft.put_row("rank", columns.get("data_parallel_rank"), len(samples))
+        draft.put_row("micro_batch", _micro_batches(shards, samples), len(samples))
+    return draft
+
+
+def _micro_batches(shards: list[dict[str, Any]], samples: list[dict[str, Any]]) -> list[int] | None:
+    """Which micro-batch of its rank each sample was in, as the layout tells it."""
+    found: dict[tuple[Any, Any], int] = {}
+    for shard in shards:
+        rank, rows = shard.get("data_parallel_rank"), shard.get("partition")
+        for number, part in enumerate(_leaves(shard.get("micro_batch_indices"))):
+            if isinstance(rows, list | tuple):
+                found |= {(rank, rows[at]): number for at in part if _within(at, len(rows))}
+    keys = [(sample.get("data_parallel_rank"), sample.get("rollout_position")) for sample in samples]
+    return [found[key] for key in keys] if keys and all(key in found for key in keys) else None
+
+
+def _leaves(value: Any, depth: int = 0) -> Iterator[list[Any]]:
+    """The lists of numbers in lists of lists."""
+    if isinstance(value, list | tuple) and depth < 4:
+        if all(type(one) is int for one in value):
+            yield list(value)
+        else:
+            for one in value:
+                yield from _leaves(one, depth + 1)
+
+
+def _within(at: Any, size: int) -> bool:
+    return type(at) is int and 0 <= at < size
+
+
+def _dicts(samples: list[Any], where: str) -> list[dict[str, Any]]:
+    found = [plain(sample, where, "samples") for sample in samples]
+    if not all(isinstance(sample, dict) for sample in found):
+        raise DataError(f"{where}: not every sample is a dict.")
+    return found
+
+
 def _sampled(samples: list[Any], where: str) -> Draft:
     draft = Draft(where, "slime")
-    plain_samples = [plain(sample, where, "samples") for sample in samples]
-    if not all(isinstance(sample, dict) for sample in plain_samples):
-        raise DataError(f"{where}: not every sample is a dict.")
+    plain_samples = _dicts(samples, where)
 
     def of(key: str) -> list[Any]:
         return [plain(sample.get(key), where, key) for sample in plain_samples]
@@ -82,7 +139,7 @@ def _sampled(samples: list[Any], where: str) -> Draft:
 def _lengths(value: Any, where: str) -> list[int]:
     laid = lay(value, where, "response_lengths")
     if not isinstance(laid, Numbers) or laid.ndim != 1 or laid.array.dtype.kind != "i":
-        raise ColumnError(f"{where} has no 'response_lengths', one whole number a sample.", column="response_lengths")
+        raise MissingColumn(f"{where} has no 'response_lengths', one whole number a sample", "response_lengths")
     if (laid.array < 0).any():
         row = int((laid.array < 0).argmax())
         raise ColumnError(
@@ -96,7 +153,7 @@ def _responses(draft: Draft, tokens: Any, masks: Any, lengths: list[int]) -> Non
     ids = _listed(lay(tokens, draft.where, "tokens"))
     mask = _listed(lay(masks, draft.where, "loss_masks"))
     if ids is None or len(ids) != len(lengths):
-        raise ColumnError(f"{draft.where} has no 'tokens', one list a sample.", column="tokens")
+        raise MissingColumn(f"{draft.where} has no 'tokens', one list a sample", "tokens")
     if mask is None:
         mask = [Numbers(np.ones(length, dtype=bool), "bool") for length in lengths]
     draft.put("response_mask", mask, lengths)
@@ -124,8 +181,13 @@ def _listed(laid: Laid | None) -> list[Numbers | None] | None:
     return laid if isinstance(laid, list) else None
 
 
-def with_samples(trained: Draft, sampled: Draft) -> Draft:
-    """What only the rollout side knows, laid beside the trained rows of the same sample index."""
+def with_samples(trained: Draft, found: list[Draft]) -> Draft:
+    """What only the rollout side knows, laid beside the trained rows of the same sample index.
+
+    Where several rollouts were found it is the one that has most of them; an evaluation's are other samples.
+    """
+    wanted = set(trained.rows.get("sample_index", []))
+    sampled = max(found, key=lambda one: len(wanted & set(one.rows.get("sample_index", []))))
     at = {index: row for row, index in enumerate(sampled.rows.get("sample_index", []))}
     order = [at.get(index) for index in trained.rows.get("sample_index", [])]
     if not order or any(row is None for row in order):

@@ -1,4 +1,4 @@
-"""Parquet and JSONL: one row a rollout, token columns as lists."""
+"""Parquet and JSONL: one row a rollout, token columns as lists; and JSON that is not written line by line."""
 
 from __future__ import annotations
 
@@ -22,6 +22,19 @@ from mingce.importers.limits import (
     allow_columns,
 )
 from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list
+
+
+def read_json(path: Path, size: int) -> Any:
+    """What a file of JSON holds: a table of its lines, or, where it is no line of objects, the whole as it is."""
+    with path.open("rb") as file:
+        first = next((line for line in iter(lambda: file.readline(MAX_LINE + 1), b"") if line.strip()), b"")
+    if len(first) <= MAX_LINE and size <= MAX_LINE:
+        with suppress(ValueError, RecursionError):
+            if isinstance(json.loads(first), dict):
+                return read_jsonl(path)
+        with suppress(ValueError, RecursionError):
+            return json.loads(path.read_bytes())
+    return read_jsonl(path)
 
 
 def read_jsonl(path: Path) -> dict[str, list[Any]]:

@@ -22,7 +22,8 @@ from mingce.importers.limits import (
     short,
 )
 from mingce.importers.numbers import item_size
-from mingce.importers.pickles import RESAVE, STORAGES, Named, Storage, read_pickle
+from mingce.importers.objects import RESAVE, Named, Storage
+from mingce.importers.pickles import STORAGES, read_pickle
 
 LEGACY_MAGIC = 0x1950A86A20F9469CFC6C
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from mingce.base.errors import ColumnError
 from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.draft import Draft, lay
+from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers
 
 
@@ -18,7 +18,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
     draft = Draft(where, "trl")
     responses = lay(data["responses"], where, "responses")
     if not isinstance(responses, Numbers) or responses.ndim != 2:
-        raise ColumnError(f"{where} has no 'responses' [rows, tokens].", column="responses")
+        raise MissingColumn(f"{where} has no 'responses' [rows, tokens]", "responses")
     rows = len(responses)
     draft.put("token_ids", responses)
     draft.put_about(data)

@@ -1,4 +1,7 @@
-"""verl: a DataProto. Prompts are left-padded, responses right-padded, the attention mask covers both."""
+"""verl: a DataProto, in which prompts are left-padded, responses right-padded and the attention mask covers both.
+
+Or, of its V1 trainer, what TransferQueue gives: one list of rows for each field, as nested tensors or padded.
+"""
 
 from __future__ import annotations
 
@@ -6,15 +9,19 @@ from typing import Any
 
 import numpy as np
 
-from mingce.base.errors import ColumnError, DataError
-from mingce.importers.aliases import ROWS, TOKENS
-from mingce.importers.draft import Draft, lay
+from mingce.base.errors import DataError
+from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
+from mingce.importers.draft import Draft, lay, row_lengths
+from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers, from_bytes
-from mingce.importers.pickles import Record, dtype_name, plain
+from mingce.importers.objects import Record, plain
+from mingce.importers.pickles import dtype_name
 from mingce.importers.torch_files import read_torch_bytes
 
 _ROWS = ("minibatch", "micro_batch", "epoch", "final_values", "outcome", "finish_reason", "rollout_ids", "group")
 _SIGNS = ("old_log_probs", "token_level_scores", "token_level_rewards", "rm_scores", "response_mask", "advantages")
+_V1_SIGNS = ("rm_scores", "old_log_probs", "ref_log_prob", "rollout_log_probs", "token_level_rewards")
+_WHOLE = ("attention_mask", "loss_mask", "log_probs")  # as lists of rows, V1 has these over prompt and response
 
 
 def recognises(data: Any) -> bool:
@@ -25,29 +32,16 @@ def recognises(data: Any) -> bool:
         return False
     if "batch" in data and ("non_tensor_batch" in data or "meta_info" in data):
         return True
+    if {"prompts", "responses", "response_mask"} <= data.keys() and any(name in data for name in _V1_SIGNS):
+        return True
     return {"prompts", "responses", "attention_mask"} <= data.keys() and any(name in data for name in _SIGNS)
 
 
 def read(data: Any, where: str) -> Draft:
     draft = Draft(where, "verl")
     batch, others, about = _parts(data, where)
-    responses = lay(batch.get("responses"), where, "responses")
-    if not isinstance(responses, Numbers) or responses.ndim != 2:
-        raise ColumnError(f"{where} has no 'responses' [rows, tokens].", column="responses")
-    rows, width = responses.array.shape
-    draft.put("token_ids", responses)
-    whole: dict[str, Numbers] = {}
-    for key, value in batch.items():
-        name = TOKENS.get(key)
-        if name is None or key in ("responses", "input_ids", "prompts"):
-            continue
-        laid = lay(value, where, key)
-        if not isinstance(laid, Numbers) or laid.ndim != 2 or (key == "rm_scores" and "token_level_scores" in batch):
-            continue
-        if laid.array.shape[1] > width:  # over prompt and response
-            whole[name] = laid
-            laid = laid.rows(laid.array.shape[1] - width, None)
-        draft.put(name, laid)
+    rows, width = _responses(draft, batch)
+    whole = _columns(draft, batch, width)
     if "response_mask" not in draft.columns:
         for name in ("loss_mask", "attention_mask"):  # as verl did before it had one
             if name in draft.columns:
@@ -59,9 +53,10 @@ def read(data: Any, where: str) -> Draft:
         mask = None if attended is None else attended.array[:, : attended.array.shape[1] - width] != 0
         draft.put_prompts(prompts, mask)
     positions = lay(batch.get("position_ids"), where, "position_ids")
-    if isinstance(positions, Numbers) and positions.ndim == 2:
+    if isinstance(positions, list) or (positions is not None and positions.ndim == 2):
         draft.put_row("position_ids", positions, rows)
-    for key, name in (("uid", "group"), ("data_source", "data_source"), ("request_id", "uid"), ("rank", "rank")):
+    named = (("uid", "group"), ("data_source", "data_source"), ("request_id", "uid"), ("keys", "uid"), ("rank", "rank"))
+    for key, name in named:
         if key in others:
             draft.put_row(name, others[key], rows)
     groups = draft.rows.get("group", [])
@@ -78,6 +73,46 @@ def read(data: Any, where: str) -> Draft:
     return draft
 
 
+def _responses(draft: Draft, batch: dict[str, Any]) -> tuple[int, int]:
+    """The responses' ids, and how many rows and slots they have; rows that are not padded tell what is attended to."""
+    responses = lay(batch.get("responses"), draft.where, "responses")
+    if isinstance(responses, list):
+        draft.put("token_ids", responses)
+        there: list[Numbers | None] = [Numbers(np.ones(n, dtype=bool), "bool") for n in row_lengths(responses)]
+        draft.put("attention_mask", there)
+    elif responses is not None and responses.ndim == 2:
+        draft.put("token_ids", responses)
+    else:
+        raise MissingColumn(f"{draft.where} has no 'responses' [rows, tokens]", "responses")
+    rows, width = draft.columns["token_ids"].array.shape
+    return rows, width
+
+
+def _columns(draft: Draft, batch: dict[str, Any], width: int) -> dict[str, Numbers]:
+    """The other columns on the response axis; those over prompt and response as they were."""
+    whole: dict[str, Numbers] = {}
+    lengths = None
+    if "attention_mask" in draft.columns:
+        lengths = [int(n) for n in draft.columns["attention_mask"].array.sum(axis=1)]
+    for key, value in batch.items():
+        name = TOKENS.get(key)
+        if name is None or key in ("responses", "input_ids", "prompts"):
+            continue
+        laid = lay(value, draft.where, key)
+        aside = key == "rm_scores" and "token_level_scores" in batch
+        if laid is None or aside or (name in draft.columns and key != name):
+            continue
+        if isinstance(laid, list):
+            if key not in _WHOLE:
+                draft.put(name, laid, lengths, width)
+        elif laid.ndim == 2:
+            if laid.array.shape[1] > width:  # over prompt and response
+                whole[name] = laid
+                laid = laid.rows(laid.array.shape[1] - width, None)
+            draft.put(name, laid)
+    return whole
+
+
 def _parts(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any], dict[str, Any]]:
     """batch, non_tensor_batch and meta_info with the dump's own settings and scalars."""
     if isinstance(data, Record):
@@ -88,7 +123,8 @@ def _parts(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any], dict[
     elif "batch" in data:
         batch, others, about = data["batch"], data.get("non_tensor_batch"), data.get("meta_info")
     else:
-        batch, others, about = data, data, None
+        batch, others = data, data
+        about = {key: plain(value, where, key) for key, value in data.items() if key in SETTINGS and key not in TOKENS}
     batch, others, about = (plain(part, where, "batch") for part in (batch, others, about))
     if not isinstance(batch, dict):
         raise DataError(f"{where} holds a DataProto without a batch; see examples/dump_from_verl.py.")
