@@ -3,18 +3,21 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 
 from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.answer import Judgement
 from mingce.explain.equations import EquationVerdict, judge_equations
+from mingce.explain.question.clauses import Claim, claims_of
 from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
 from mingce.explain.topic import values_of
 from mingce.explain.topics import TOPICS
 from mingce.record.rollout import Rollout
 
+_PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 LONGEST_QUOTE, MOST, SHORTEST = 120, 6, 6
-_SENTENCES = re.compile(r"(?<=[。！？!?；;\n])|(?<=\.)\s+")
+_SENTENCES = re.compile(r"(?<=[。！？!?；;\n])|(?<=\.)(?<!\b[Dd]r\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+")
 _VERDICT_WORD = re.compile(r"^(?:right|wrong|half right|对|不对|一半对)\s*[,:.，：。]\s*", re.IGNORECASE)
 _CLAUSES = re.compile(r"[，,；;]|\bwhere\b|\band\b(?! (?:the |a )?\w+\b(?:[.?!]|$))|其中|并且|而且", re.IGNORECASE)
 _TAGS = re.compile(
@@ -31,11 +34,36 @@ def judgements(text: str, rollout: Rollout, t: int, lang: str) -> tuple[list[Jud
     for sentence in _claims(text):
         equations = judge_equations(sentence, rollout, lang)
         judged += [_judged_equation(one, lang) for one in equations]
-        for clause, proposition in _statements(sentence, rollout, lang, has_equations=bool(equations)):
-            topics.append(proposition.topic)
-            judged.append(_judge(clause, proposition, rollout, t, lang))
+        for judgement, topic in _in_words(sentence, rollout, t, lang, equations=bool(equations)):
+            judged.append(judgement)
+            topics.append(topic)
     unique = {(one.verdict, one.reason): one for one in reversed(judged)}
     return list(unique.values())[::-1][:MOST], topics
+
+
+def claims_in(text: str) -> list[Claim]:
+    """The clauses of a text, each with the fact that decides it."""
+    return [claim for sentence in _claims(text) for claim in claims_of(sentence)]
+
+
+def _in_words(sentence: str, rollout: Rollout, t: int, lang: str, *, equations: bool) -> Iterator[tuple[Judgement, str]]:
+    """The claims that a sentence makes in words, with the topics they belong to: by structure first, else looked up."""
+    claims = claims_of(sentence)
+    if equations:
+        claims = [claim for claim in claims if not judge_equations(claim.text, rollout, lang)]
+    if not any(claim.finding for claim in claims):
+        for clause, proposition in _statements(sentence, rollout, lang, has_equations=equations):
+            yield _judge(clause, proposition, rollout, t, lang), proposition.topic
+        return
+    for claim in claims:
+        if claim.finding is not None:
+            fact = claim.finding.fact
+            reason = _reason(fact.reasons, fact.topic, rollout, t, lang)
+            yield Judgement(short_quote(claim.text), claim.finding.verdict, reason), fact.topic
+        elif len(_TAGS.sub("", claim.text)) >= SHORTEST and (known := statement(claim.text)) is not None:
+            judgement = _judge(claim.text, known, rollout, t, lang)
+            if not judgement.near:
+                yield judgement, known.topic
 
 
 def _statements(text: str, rollout: Rollout, lang: str, *, has_equations: bool) -> list[tuple[str, Proposition]]:
@@ -66,16 +94,23 @@ def _claims(text: str) -> list[str]:
 
 
 def _judge(text: str, proposition: Proposition, rollout: Rollout, t: int, lang: str) -> Judgement:
-    words = proposition.reasons[0 if lang == "zh" else 1]
-    topic = TOPICS[proposition.topic]
-    if any(name not in rollout.columns for name in topic.needs):
-        rollout, t = example.worked(), 0
-    reason = substituted(words, values_of(topic, rollout, t))
+    reason = _reason(proposition.reasons, proposition.topic, rollout, t, lang)
     quote = short_quote(text)
     if not clearly_about(text, proposition):
         return Judgement(quote, proposition.verdict, reason, said_in(proposition, text, lang), near=True)
     reading = reading_of(text, proposition, lang)
     return Judgement(quote, verdict_of(text, proposition), reason, "" if _plain(reading) == _plain(quote) else reading)
+
+
+def _reason(reasons: tuple[str, str], topic_id: str, rollout: Rollout, t: int, lang: str) -> str:
+    """The reason with the rollout's numbers, or the worked example's where it lacks some."""
+    words, topic = reasons[0 if lang == "zh" else 1], TOPICS[topic_id]
+    names = set(_PLACEHOLDER.findall(words))
+    if all(name in rollout.columns for name in topic.needs):
+        values = values_of(topic, rollout, t)
+        if all(values.get(name) is not None for name in names):
+            return substituted(words, values)
+    return substituted(words, values_of(topic, example.worked(), 0))
 
 
 def short_quote(text: str) -> str:

@@ -13,7 +13,7 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
-from mingce.explain.question.judging import judgements
+from mingce.explain.question.judging import claims_in, judgements
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.steps.follow_up import TOPIC_OF, again, key_for
 from mingce.explain.steps.numbers import CLEARLY, origin
@@ -60,6 +60,14 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
     return _with_second(talk, turn, replace(answer, judgements=tuple(judged)))
+
+
+def stated(talk: Conversation, turn: Turn) -> Answer | None:
+    """A claim that is decided by structure: it is judged before anything in it is taken for a question for a number."""
+    request = turn.request
+    if request.columns or len(turn.scalars) > 1 or not ("claim" in turn.wants or asserts(request.text)):
+        return None
+    return subject(talk, turn) if any(one.finding for one in claims_in(request.text)) else None
 
 
 def asserts(text: str) -> bool:
