@@ -13,9 +13,10 @@ MOST = 8
 _JOINTS = re.compile(
     r"[，,；;、：:](?!\s*(?:而不是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
     r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
-    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b",
+    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b|\bwhere (?=[A-Z]\b)|其中",
     re.IGNORECASE,
 )
+_PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
 _OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
 _SUPPOSED = re.compile(r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided)\b", re.IGNORECASE)
 
@@ -28,22 +29,22 @@ class Claim:
     finding: Finding | None
 
 
-def claims_of(sentence: str) -> list[Claim]:
+def claims_of(sentence: str, before: str = "") -> list[Claim]:
     """The sentence's claims in order: the shortest runs of clauses that a fact decides, and what is left between.
 
-    The shortest, for two claims are not to be judged as one; but what is only supposed ("if …") is no claim by itself.
+    `before` is the sentence in front, which "it" may mean. The shortest runs, for two claims are not to be judged as one; but what is only supposed ("if …") is no claim by itself.
     """
     sentence = _OTHERWISE.split(sentence)[0]
     places = [0, *(match.start() for match in _JOINTS.finditer(sentence)), len(sentence)]
     starts = [0, *(match.end() for match in _JOINTS.finditer(sentence))]
     count = min(len(starts), MOST)
     claims: list[Claim] = []
-    subjects: list[str] = []
+    subjects = _subjects(before) if _PRONOUN.match(sentence.strip()) else []
     first = 0
     while first < count:
         for last in range(first + 1, count + 1):
             text = sentence[starts[first] : places[last]]
-            supposed = last == first + 1 and _SUPPOSED.match(text.strip()) is not None
+            supposed = last == first + 1 < count and _SUPPOSED.match(text.strip()) is not None
             finding = None if supposed else _found(text, subjects if last == first + 1 else [])
             if finding is not None:
                 break
@@ -62,15 +63,17 @@ def _found(text: str, subjects: list[str]) -> Finding | None:
 
 
 def _subjects(text: str) -> list[str]:
-    """What a clause begins with: up to its first thing, with a direction behind it, and up to its second."""
+    """What a clause may leave to the next: its first thing, with its direction ("λ 越大"), and its other things.
+
+    Nothing that was said of them: only names.
+    """
     frame = read_frame(text)
-    ends: list[int] = []
-    for place, item in enumerate(frame.items):
-        if item.kind != THING:
-            continue
-        end = item.end
-        following = frame.items[place + 1 : place + 2]
-        if following and following[0].name == "size" and following[0].start - end <= 1:
-            end = following[0].end
-        ends.append(end)
-    return [text[:end] for end in ends[:2]]
+    things = [item for item in frame.items if item.kind == THING and not item.pole]
+    if not things:
+        return []
+    end = things[0].end
+    limit = things[1].start if len(things) > 1 else len(text)
+    sizes = [item for item in frame.named("size") if item.start < limit]
+    begin = text[: max([end, *(item.end for item in sizes)])] if sizes else text[things[0].start : end]
+    others = [text[item.start : item.end] for item in things[1:3]]
+    return [begin, *(f"{begin} {other}" for other in others), *others]

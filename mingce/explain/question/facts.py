@@ -6,12 +6,12 @@ A fact has forms (texts/facts, `form`), a line each:
                                                `possible` if it can be so, `rarely` if only in a special case
     choice ratio denominator = old | ref new   which of several it is
     moves lambda > variance +                  the larger the one, the larger (+), the smaller (-), neither (0),
-                                               or not reliably so (x)
+                                               or not reliably so (x; n: nor the other way)
     order whiten < policy_loss                 what comes first
     compare gae < mc : variance                which of two has less of it
     sign k3 : +0                               the signs it can have
 
-`a|b` are alternatives, `& a b` behind a form what a claim may mention besides. A claim that mentions anything else, or has
+`a|b` are alternatives, `a+` is the plus side of a and no more than a condition ("a loss of zero+"), `& a b` behind a form what a claim may mention besides. A claim that mentions anything else, or has
 words that are not understood, is not judged: no verdict is better than a wrong one. What turns a claim (negation,
 quantity, antonym, exchanged sides) is read from its frame, so a fact needs no list of phrasings.
 """
@@ -37,7 +37,7 @@ from mingce.explain.question.turning import (
 
 STRANGE = 1.5
 """So many words of a clause may be strange."""
-LIGHT = frozenset({"model", "sample_data", "same_answer", "action"})
+LIGHT = frozenset({"sampling", "model", "sample_data", "same_answer", "action"})
 """Things that may always be mentioned."""
 LIGHT_RELATIONS = frozenset({"is", "has", "use", "cause", "place", "need", "include"})
 """Relations that say no more than that it is so; their minus side ("without") is a negation."""
@@ -45,6 +45,9 @@ METHODS = frozenset(
     {"grpo", "dr_grpo", "rloo", "reinforce_pp", "remax", "opo", "dapo", "gspo", "cispo", "dpo", "trpo", "sft",
      "reinforce"}
 )  # fmt: skip
+_SAYING = frozenset({"also", "can", "always", "usually", "never", "not", "not_always", "only", "clip", "whiten", "online_sampling", "bootstrap"})
+_COPULA = re.compile(r"[是为]|等于|\b(?:is|are|gets?|have|has|get)\b")
+_RHETORICAL = re.compile(r"难道[^，。,？?]{0,30}?不(?!同|一样)|不就(?=是|等于)|不(?=是[^，。,？?]{0,40}[吗么]\s*[？?]?\s*$)")
 _FORM = re.compile(r"(?P<kind>\w+) (?P<slots>[^=:<>]+?)(?: (?P<mark>[=:<>]) (?P<rest>[^&]+?))?(?: & (?P<may>.+))?$")
 
 
@@ -62,7 +65,7 @@ class Form:
     def names(self) -> frozenset[str]:
         """Everything the form knows of."""
         more = {name for part in self.rest for name in part.split("|")}
-        return frozenset().union(*self.slots) | self.may | more
+        return frozenset(name.rstrip("+-") for name in frozenset().union(*self.slots) | self.may | more)
 
 
 @dataclass(frozen=True)
@@ -113,10 +116,27 @@ def _by_first() -> tuple[tuple[Fact, Form], ...]:
     return tuple((fact, form) for fact in facts().values() for form in fact.forms)
 
 
+def without_rhetoric(text: str) -> str:
+    """The text without negations that only ask: 难道不是, 不就是, 不是…吗."""
+    return _RHETORICAL.sub(lambda match: match[0].replace("不", "", 1), text)
+
+
+def predicates(frame: Frame) -> list[Item]:
+    """What a clause says of its things: relations, words with a direction, small words such as "also".
+
+    A clause without any claims nothing.
+    """
+    return [
+        item
+        for item in frame.items
+        if item.kind == RELATION or item.pole or item.name in _SAYING or _COPULA.search(frame.text[item.start : item.end])
+    ]
+
+
 def find(text: str) -> Finding | None:
     """The fact that decides a clause, and how; None where it says something else or was not understood."""
-    frame = read_frame(text)
-    if frame.strange > STRANGE or frame.named("question"):
+    frame = read_frame(without_rhetoric(text))
+    if frame.strange > STRANGE or frame.named("question", "report") or not predicates(frame):
         return None
     found: list[Finding] = []
     for fact, form in _by_first():
@@ -136,6 +156,7 @@ def _covered(frame: Frame, form: Form) -> int:
 def _fits(frame: Frame, form: Form) -> bool:
     """Whether the form's slots are filled and nothing else is mentioned that could matter."""
     present = {item.name for item in frame.items}
+    present |= {f"{item.name}{'+' if item.pole > 0 else '-'}" for item in frame.items if item.pole}
     if not all(slot & present for slot in form.slots):
         return False
     known = form.names | LIGHT | WHETHER[form.kind]
@@ -194,6 +215,8 @@ def _holds(frame: Frame, form: Form) -> str | None:
     contrasted = asserted(frame, frozenset().union(*form.slots))
     if any(negative for _, negative in contrasted if negative):
         return None
+    if frame.named("than", "front_compare"):
+        return None
     turned = sum(item.pole < 0 for item in _relation_poles(frame, form)) % 2 == 1
     mode = mode_of(frame)
     return _HOLDS[form.rest[0]][turned_mode(mode) if turned else mode]
@@ -226,7 +249,9 @@ def _moves(frame: Frame, form: Form) -> str | None:
     direction = direction_of(frame, form.slots[0], effect)
     if direction is None:
         return None
-    if form.rest[1] == "x":
-        return {1: "wrong", -1: "right"}.get(direction) if mode_of(frame) in ("neg", "never", "some") or direction == 1 else None
+    if form.rest[1] in "xn":  # not reliably so: said plainly it is wrong, denied it is right
+        denied = mode_of(frame) in ("neg", "never", "some")
+        along = direction * (-1 if denied else 1) == 1 or form.rest[1] == "n"
+        return ("right" if denied else "wrong") if along else None
     way = {"+": 1, "-": -1, "0": 0}[form.rest[1]]
     return "right" if direction == way or (direction == 2 and way != 0) else "wrong"

@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
+from itertools import pairwise
 
 from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.answer import Judgement
 from mingce.explain.equations import EquationVerdict, judge_equations
 from mingce.explain.question.clauses import Claim, claims_of
+from mingce.explain.question.facts import LIGHT, METHODS, predicates
+from mingce.explain.question.frames import read_frame
 from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
 from mingce.explain.topic import values_of
 from mingce.explain.topics import TOPICS
@@ -17,6 +21,8 @@ from mingce.record.rollout import Rollout
 
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 LONGEST_QUOTE, MOST, SHORTEST = 120, 6, 6
+_CODE = re.compile(r"\btorch\.|\bnp\.|\bself\.|;\s*\w+\s*=|\bresponse_mask\b|\bkld\b")
+_INEQUALITY = re.compile(r"[<>≤≥≠]")
 _SENTENCES = re.compile(r"(?<=[。！？!?；;\n])|(?<=\.)(?<!\b[Dd]r\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+")
 _VERDICT_WORD = re.compile(r"^(?:right|wrong|half right|对|不对|一半对)\s*[,:.，：。]\s*", re.IGNORECASE)
 _CLAUSES = re.compile(r"[，,；;]|\bwhere\b|\band\b(?! (?:the |a )?\w+\b(?:[.?!]|$))|其中|并且|而且", re.IGNORECASE)
@@ -27,15 +33,26 @@ _TAGS = re.compile(
 )
 
 
-def judgements(text: str, rollout: Rollout, t: int, lang: str) -> tuple[list[Judgement], list[str]]:
-    """Every claim that can be judged, in the text's order, and the topics of the statements that were recognised."""
+def judgements(
+    text: str, rollout: Rollout, t: int, lang: str, *, asked: bool = False
+) -> tuple[list[Judgement], list[str]]:
+    """Every claim that can be judged, in the text's order, and the topics of the statements that were recognised.
+
+    If it is only `asked` whether something is so, what a fact decides is answered with yes or no.
+    """
     judged: list[Judgement] = []
     topics: list[str] = []
-    for sentence in _claims(text):
-        equations = judge_equations(sentence, rollout, lang)
+    frame = read_frame(text)
+    if frame.named("report") and not frame.named("tag"):
+        return [], []  # what somebody sees in a log is no statement about PPO
+    for before, sentence in pairwise(["", *_claims(text)]):
+        equations = [] if _CODE.search(text) else judge_equations(sentence, rollout, lang)
+        claims = [] if read_frame(sentence).named("report", "question") else claims_of(sentence, before)
+        if any(claim.finding for claim in claims):  # "where A < 0" is a condition
+            equations = [one for one in equations if not _INEQUALITY.search(one.equation)]
         judged += [_judged_equation(one, lang) for one in equations]
-        for judgement, topic in _in_words(sentence, rollout, t, lang, equations=bool(equations)):
-            judged.append(judgement)
+        for judgement, topic in _in_words(sentence, claims, rollout, t, lang, equations=bool(equations), asked=asked):
+            judged.append(replace(judgement, asked=asked))
             topics.append(topic)
     unique = {(one.verdict, one.reason): one for one in reversed(judged)}
     return list(unique.values())[::-1][:MOST], topics
@@ -43,16 +60,23 @@ def judgements(text: str, rollout: Rollout, t: int, lang: str) -> tuple[list[Jud
 
 def claims_in(text: str) -> list[Claim]:
     """The clauses of a text, each with the fact that decides it."""
-    return [claim for sentence in _claims(text) for claim in claims_of(sentence)]
+    sentences = ["", *_claims(text)]
+    return [claim for before, sentence in pairwise(sentences) for claim in claims_of(sentence, before)]
 
 
-def _in_words(sentence: str, rollout: Rollout, t: int, lang: str, *, equations: bool) -> Iterator[tuple[Judgement, str]]:
+def _in_words(
+    sentence: str, claims: list[Claim], rollout: Rollout, t: int, lang: str, *, equations: bool, asked: bool
+) -> Iterator[tuple[Judgement, str]]:
     """The claims that a sentence makes in words, with the topics they belong to: by structure first, else looked up."""
-    claims = claims_of(sentence)
+    if asked and not all(claim.finding for claim in claims if len(_TAGS.sub("", claim.text)) >= SHORTEST):
+        return
     if equations:
         claims = [claim for claim in claims if not judge_equations(claim.text, rollout, lang)]
+    if not claims:
+        return
     if not any(claim.finding for claim in claims):
-        for clause, proposition in _statements(sentence, rollout, lang, has_equations=equations):
+        looked_up = [] if asked else _statements(sentence, rollout, lang, has_equations=equations)
+        for clause, proposition in looked_up:
             yield _judge(clause, proposition, rollout, t, lang), proposition.topic
         return
     for claim in claims:
@@ -60,7 +84,7 @@ def _in_words(sentence: str, rollout: Rollout, t: int, lang: str, *, equations: 
             fact = claim.finding.fact
             reason = _reason(fact.reasons, fact.topic, rollout, t, lang)
             yield Judgement(short_quote(claim.text), claim.finding.verdict, reason), fact.topic
-        elif len(_TAGS.sub("", claim.text)) >= SHORTEST and (known := statement(claim.text)) is not None:
+        elif not asked and len(_TAGS.sub("", claim.text)) >= SHORTEST and (known := statement(claim.text)) is not None:
             judgement = _judge(claim.text, known, rollout, t, lang)
             if not judgement.near:
                 yield judgement, known.topic
@@ -76,10 +100,12 @@ def _statements(text: str, rollout: Rollout, lang: str, *, has_equations: bool) 
         clauses = [clause for clause in clauses if not judge_equations(clause, rollout, lang)]
     parts = [(clause, one) for clause in clauses if (one := statement(clause)) is not None] if len(clauses) > 1 else []
     parts = list({one.id: (clause, one) for clause, one in reversed(parts)}.values())[::-1]
+    parts = [(clause, one) for clause, one in parts if predicates(read_frame(clause))]
     if len(parts) > 1 or has_equations:
         return parts
     whole = statement(text)
-    return [(text, whole)] if whole is not None else parts
+    found = [(text, whole)] if whole is not None else parts
+    return [(clause, one) for clause, one in found if predicates(read_frame(clause))]
 
 
 def _judged_equation(one: EquationVerdict, lang: str) -> Judgement:
@@ -96,10 +122,21 @@ def _claims(text: str) -> list[str]:
 def _judge(text: str, proposition: Proposition, rollout: Rollout, t: int, lang: str) -> Judgement:
     reason = _reason(proposition.reasons, proposition.topic, rollout, t, lang)
     quote = short_quote(text)
-    if not clearly_about(text, proposition):
-        return Judgement(quote, proposition.verdict, reason, said_in(proposition, text, lang), near=True)
     reading = reading_of(text, proposition, lang)
+    if not clearly_about(text, proposition) or not _speaks_alike(text, proposition, reading):
+        return Judgement(quote, proposition.verdict, reason, said_in(proposition, text, lang), near=True)
     return Judgement(quote, verdict_of(text, proposition), reason, "" if _plain(reading) == _plain(quote) else reading)
+
+
+def _speaks_alike(text: str, proposition: Proposition, reading: str) -> bool:
+    """Whether a claim mentions what the statement's phrasings do, no other thing, and claims as much as `reading`."""
+    frame, nearest = read_frame(text), read_frame(reading)
+    known: set[str] = set(LIGHT)
+    for phrase in (*proposition.said, *proposition.denied):
+        known |= read_frame(phrase).things()
+    methods = nearest.things() & METHODS <= frame.things()
+    marks = [{one.name for one in each.items} & {"only", "can", "not_always"} for each in (frame, nearest)]
+    return not (frame.things() - known) and methods and marks[0] == marks[1] and not frame.named("question")
 
 
 def _reason(reasons: tuple[str, str], topic_id: str, rollout: Rollout, t: int, lang: str) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 
 from mingce.explain.question.frames import Frame, Item
@@ -15,6 +16,7 @@ WHETHER: dict[str, frozenset[str]] = {
     "sign": frozenset({"sign_neg", "sign_pos", "zero", "size"}),
 }
 """Relations that a kind of form reads itself."""
+_MUST = re.compile(r"必须|一定要|\b(?:must|ha(?:s|ve) to)\b", re.IGNORECASE)
 _TURNED = {"plain": "neg", "neg": "plain", "always": "never", "never": "always", "can": "some", "some": "can"}
 
 
@@ -27,12 +29,17 @@ def mode_of(frame: Frame) -> str:
         return "can" if odd else "some"
     if "never" in names:
         return "always" if odd else "never"
-    if "always" in names:
-        place = frame.named("always")[0].start
+    if "always" in names or _must(frame):
+        place = min(item.start for item in frame.named("always", "need"))
         return "always" if not odd else "some" if negations[0] < place else "never"
     if "can" in names:
         return "some" if odd else "can"
     return "neg" if odd else "plain"
+
+
+def _must(frame: Frame) -> bool:
+    """Whether it is said that something must be so."""
+    return any(_MUST.match(frame.text[item.start : item.end]) for item in frame.named("need"))
 
 
 def turned_mode(mode: str) -> str:
@@ -147,6 +154,8 @@ def sign_verdict(frame: Frame, possible: str) -> str | None:
         claimed = signs if item.pole > 0 else _ALL - signs
     if claimed is None or (claimed == {"0"} and len(possible) > 1):
         return None  # "is 0" says of what can be 0 nothing about its sign
+    if possible == "~":
+        return "half"
     has, mode = frozenset(possible), mode_of(frame)
     some, every = bool(has & claimed), has <= claimed
     match mode:

@@ -22,8 +22,15 @@ from mingce.explain.topics import TOPICS
 SECOND, FEW, LEAST = 0.18, 6, 0.4
 """From where on a second topic is spoken of too; so many letters beside a quantity's name are no
 other subject; how likely a judged statement's topic must be, against the likeliest."""
-_QUESTION = re.compile(
-    r"[?？吗呢]|什么|怎么|如何|哪|\b(?:what|how|why|when|which|who|explain|give|show|compare)\b", re.IGNORECASE
+_OPEN = re.compile(
+    r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|几(?:次|个|种|步|条|遍|轮)|\b(?:what|how|why|which|who|whom|where)\b|\bwhen (?:would|should|do|does|is|are|to)\b"
+    r"|^\W*(?:please |so |and |but |ok |then )*(?:when|explain|give|show|compare|tell|let|describe|list|compute|set|use)\b",
+    re.IGNORECASE,
+)
+_WHETHER = re.compile(
+    r"[吗么][？?。\s]*$|要不要|会不会|能不能|有没有|需不需要|算不算|可不可以|该不该|用不用|是否|是不是"
+    r"|^\W*(?:so |and |but |then |ok |wait,? )*(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)\b",
+    re.IGNORECASE,
 )
 
 
@@ -45,8 +52,11 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     judged: list[Judgement] = []
     topic = _topic(turn)
     equation = judge_equation(turn.request.text, talk.rollout, talk.lang)
-    if "claim" in turn.wants or equation is not None or asserts(turn.request.text):
-        judged, topics = judgements(turn.request.text, legible(talk.rollout), talk.at(turn.places), talk.lang)
+    claims = _claims(turn) or equation is not None
+    if claims or _asks_whether(turn.request.text):
+        judged, topics = judgements(
+            turn.request.text, legible(talk.rollout), talk.at(turn.places), talk.lang, asked=not claims
+        )
         topic = _of_statements(turn, topic, topics)
     if topic == OTHER and not judged:
         return None
@@ -65,14 +75,25 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
 def stated(talk: Conversation, turn: Turn) -> Answer | None:
     """A claim that is decided by structure: it is judged before anything in it is taken for a question for a number."""
     request = turn.request
-    if request.columns or len(turn.scalars) > 1 or not ("claim" in turn.wants or asserts(request.text)):
+    if request.columns or len(turn.scalars) > 1 or not (_claims(turn) or _asks_whether(request.text)):
         return None
-    return subject(talk, turn) if any(one.finding for one in claims_in(request.text)) else None
+    decided = any(one.finding for one in claims_in(request.text))
+    formula = turn.places and _claims(turn) and judge_equation(request.text, talk.rollout, talk.lang) is not None
+    return subject(talk, turn) if decided or formula else None
+
+
+def _claims(turn: Turn) -> bool:
+    return "claim" in turn.wants or asserts(turn.request.text)
+
+
+def _asks_whether(text: str) -> bool:
+    """Whether it is a question for yes or no."""
+    return _WHETHER.search(text) is not None and not _OPEN.search(text)
 
 
 def asserts(text: str) -> bool:
-    """Whether a text states something: no question mark, no question word."""
-    return not _QUESTION.search(text)
+    """Whether a text states something: it asks neither what nor whether."""
+    return not (_OPEN.search(text) or _WHETHER.search(text) or re.search(r"[?？呢]", text))
 
 
 def _topic(turn: Turn) -> str:
