@@ -11,7 +11,7 @@ from mingce.explain.question.frames import THING, read_frame
 MOST = 8
 """Clauses of a sentence that are read."""
 _JOINTS = re.compile(
-    r"[，,；;、：:](?!\s*(?:而不是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
+    r"[，,；;、：:](?!\s*[\d.]+\s*\])(?!\s*(?:而不是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
     r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
     r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b|\bwhere (?=[A-Z]\b)|其中",
     re.IGNORECASE,

@@ -37,7 +37,7 @@ from mingce.explain.question.turning import (
 
 STRANGE = 1.5
 """So many words of a clause may be strange."""
-LIGHT = frozenset({"sampling", "model", "sample_data", "same_answer", "action"})
+LIGHT = frozenset({"sampling", "model", "sample_data", "same_answer", "action", "old_new"})
 """Things that may always be mentioned."""
 LIGHT_RELATIONS = frozenset({"is", "has", "use", "cause", "place", "need", "include"})
 """Relations that say no more than that it is so; their minus side ("without") is a negation."""
@@ -131,6 +131,12 @@ def predicates(frame: Frame) -> list[Item]:
         for item in frame.items
         if item.kind == RELATION or item.pole or item.name in _SAYING or _COPULA.search(frame.text[item.start : item.end])
     ]
+
+
+def says_something(frame: Frame) -> bool:
+    """Whether a clause is a claim, understood or not: it has a predicate, and a thing or words of its own."""
+    asks = frame.named("question", "report", "tag")
+    return bool(predicates(frame)) and not asks and (bool(frame.things()) or frame.strange >= 2)
 
 
 def find(text: str) -> Finding | None:

@@ -69,18 +69,14 @@ def lexicon() -> tuple[Word, ...]:
     words = []
     for section, kind in _KINDS:
         by_lang = [named(texts("notions", lang)[section]) for lang in LANGS]
-        for name in by_lang[0]:
-            sides = [_sides(entries[name], section) for entries in by_lang]
-            for place in range(len(sides[0])):
-                alternatives_ = [side[place] for side in sides if side[place] != NONE]
-                pole = 0 if len(sides[0]) == 1 else 1 - 2 * place
-                if alternatives_:
-                    words.append(Word(re.compile("|".join(alternatives_), re.IGNORECASE), name, kind, pole))
+        for entries in by_lang:
+            for name, entry in entries.items():
+                sides = entry.split(" / ") if section in ("poled", "relations") else [entry]
+                for place, side in enumerate(sides):
+                    if side.strip() != NONE:
+                        pole = 0 if len(sides) == 1 else 1 - 2 * place
+                        words.append(Word(re.compile(side, re.IGNORECASE), name, kind, pole))
     return tuple(words)
-
-
-def _sides(entry: str, section: str) -> list[str]:
-    return entry.split(" / ") if section in ("poled", "relations") else [entry]
 
 
 @lru_cache(REMEMBERED)

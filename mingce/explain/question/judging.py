@@ -12,7 +12,7 @@ from mingce.explain.account import substituted
 from mingce.explain.answer import Judgement
 from mingce.explain.equations import EquationVerdict, judge_equations
 from mingce.explain.question.clauses import Claim, claims_of
-from mingce.explain.question.facts import LIGHT, METHODS, predicates
+from mingce.explain.question.facts import LIGHT, METHODS, predicates, says_something
 from mingce.explain.question.frames import read_frame
 from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
 from mingce.explain.topic import values_of
@@ -53,8 +53,8 @@ def judgements(
         judged += [_judged_equation(one, lang) for one in equations]
         for judgement, topic in _in_words(sentence, claims, rollout, t, lang, equations=bool(equations), asked=asked):
             judged.append(replace(judgement, asked=asked))
-            topics.append(topic)
-    unique = {(one.verdict, one.reason): one for one in reversed(judged)}
+            topics += [topic] if topic else []
+    unique = {(one.verdict, one.reason or one.quote): one for one in reversed(judged)}
     return list(unique.values())[::-1][:MOST], topics
 
 
@@ -84,10 +84,16 @@ def _in_words(
             fact = claim.finding.fact
             reason = _reason(fact.reasons, fact.topic, rollout, t, lang)
             yield Judgement(short_quote(claim.text), claim.finding.verdict, reason), fact.topic
-        elif not asked and len(_TAGS.sub("", claim.text)) >= SHORTEST and (known := statement(claim.text)) is not None:
+        elif not asked and read_frame(claim.text).things() and (known := statement(claim.text)) is not None:
             judgement = _judge(claim.text, known, rollout, t, lang)
-            if not judgement.near:
-                yield judgement, known.topic
+            yield (_unjudged(claim.text) if judgement.near else judgement), known.topic
+        elif not asked and says_something(read_frame(claim.text)):
+            yield _unjudged(claim.text), ""
+
+
+def _unjudged(text: str) -> Judgement:
+    """A part of a sentence without a verdict, named so that no other part's is taken for its."""
+    return Judgement(short_quote(text), "half", "", near=True)
 
 
 def _statements(text: str, rollout: Rollout, lang: str, *, has_equations: bool) -> list[tuple[str, Proposition]]:

@@ -10,7 +10,7 @@ from mingce.explain.question.frames import Frame, Item
 WHETHER: dict[str, frozenset[str]] = {
     "holds": frozenset(),
     "choice": frozenset({"measure", "predict"}),
-    "moves": frozenset({"size", "affect", "help", "prevent", "rise"}),
+    "moves": frozenset({"size", "affect", "help", "prevent", "rise", "mean_that"}),
     "order": frozenset(),
     "compare": frozenset({"size", "same"}),
     "sign": frozenset({"sign_neg", "sign_pos", "zero", "size"}),
@@ -168,5 +168,5 @@ def sign_verdict(frame: Frame, possible: str) -> str | None:
         case "always":
             return "right" if every else "wrong"
         case "neg":
-            return "right" if not some else "wrong" if every else "half"
-    return "right" if every else "half" if some else "wrong"
+            return "right" if not some else "wrong" if every else None
+    return "right" if every else None if some else "wrong"  # "the advantage is negative" speaks of a case
