@@ -69,7 +69,7 @@ def test_claims_get_the_right_verdict() -> None:
         if any(verdict not in fair for verdict in verdicts):
             wrong.append((one["id"], expected, verdicts))
     assert judged / count >= 0.6
-    assert len(wrong) <= 2, wrong
+    assert not wrong, wrong
 
 
 def test_a_dialogue_goes_on_without_repeating_itself() -> None:

@@ -23,8 +23,12 @@ _NUMBER = r"[-−+]?(?:\d+\.\d+|\d+|\.\d+)"
 _MANY = rf"(?:[\[［(（]\s*)?({_NUMBER}(?:\s*[,，、/]\s*{_NUMBER})+)(?:\s*[\]］)）])?"
 _IS = r"\s*(?:=|≈|:|：|是|为|等于|约为?|is|are|of)?\s*"
 _GROUP = re.compile(r"grpo|rloo|\bgroups?\b|(?<!数)组", re.IGNORECASE)
-_SCORES = re.compile(rf"(?<![A-Za-z_])(?:scores?|rewards?|得分|分数|奖励)[^\d\n\[［(（=:：]{{0,12}}{_IS}{_MANY}", re.IGNORECASE)
-_MEAN = re.compile(rf"(?:均值|平均(?:值|分|得分|奖励)?|\b(?:mean|average)\b|μ){_IS}({_NUMBER})(?!\s*[-+*/×·\d.])", re.IGNORECASE)
+_SCORES = re.compile(
+    rf"(?<![A-Za-z_])(?:scores?|rewards?|得分|分数|奖励)[^\d\n\[［(（=:：]{{0,12}}{_IS}{_MANY}", re.IGNORECASE
+)
+_MEAN = re.compile(
+    rf"(?:均值|平均(?:值|分|得分|奖励)?|\b(?:mean|average)\b|μ){_IS}({_NUMBER})(?!\s*[-+*/×·\d.])", re.IGNORECASE
+)
 _STD = re.compile(rf"(?:标准差|\bstd\b|\bstandard deviation\b|σ){_IS}({_NUMBER})(?!\s*[-+*/×·\d.])", re.IGNORECASE)
 _OTHERS = re.compile(r"别人|其余|其他|其它|另|除|留一|\b(?:others?|they|rest|remaining|leav\w+)\b", re.IGNORECASE)
 _ADVANTAGES = re.compile(

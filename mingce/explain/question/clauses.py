@@ -8,17 +8,21 @@ from dataclasses import dataclass
 from mingce.explain.question.facts import Finding, find
 from mingce.explain.question.frames import THING, read_frame
 
-MOST = 8
-"""Clauses of a sentence that are read."""
+MOST, BESIDE = 8, 5
+"""Clauses of a sentence that are read; how near a direction stands to its thing."""
 _JOINTS = re.compile(
-    r"[，,；;、：:](?!\s*[\d.]+\s*\])(?!\s*(?:而不是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
+    r"[，,；;、：:](?!\s*[\d.]+\s*\])"
+    r"(?!\s*(?:而不是|而是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
     r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
-    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b|\bwhere (?=[A-Z]\b)|其中",
+    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b"
+    r"|\bwhere (?=[A-Z]\b)|其中",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
 _OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
-_SUPPOSED = re.compile(r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided)\b", re.IGNORECASE)
+_SUPPOSED = re.compile(
+    r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided)\b", re.IGNORECASE
+)
 
 
 @dataclass(frozen=True)
@@ -32,7 +36,8 @@ class Claim:
 def claims_of(sentence: str, before: str = "") -> list[Claim]:
     """The sentence's claims in order: the shortest runs of clauses that a fact decides, and what is left between.
 
-    `before` is the sentence in front, which "it" may mean. The shortest runs, for two claims are not to be judged as one; but what is only supposed ("if …") is no claim by itself.
+    `before` is the sentence in front, which "it" may mean. The shortest runs, for two claims are not to be judged as
+    one; but what is only supposed ("if …") is no claim by itself.
     """
     sentence = _OTHERWISE.split(sentence)[0]
     places = [0, *(match.start() for match in _JOINTS.finditer(sentence)), len(sentence)]
@@ -71,9 +76,10 @@ def _subjects(text: str) -> list[str]:
     things = [item for item in frame.items if item.kind == THING and not item.pole]
     if not things:
         return []
-    end = things[0].end
+    first = things[0]
     limit = things[1].start if len(things) > 1 else len(text)
-    sizes = [item for item in frame.named("size") if item.start < limit]
-    begin = text[: max([end, *(item.end for item in sizes)])] if sizes else text[things[0].start : end]
+    near = [item for item in frame.named("size") if item.start < min(limit, first.end + BESIDE)]
+    start = min([first.start, *(item.start for item in near)])
+    begin = text[start : max([first.end, *(item.end for item in near)])]
     others = [text[item.start : item.end] for item in things[1:3]]
     return [begin, *(f"{begin} {other}" for other in others), *others]

@@ -11,9 +11,10 @@ A fact has forms (texts/facts, `form`), a line each:
     compare gae < mc : variance                which of two has less of it
     sign k3 : +0                               the signs it can have
 
-`a|b` are alternatives, `a+` is the plus side of a and no more than a condition ("a loss of zero+"), `& a b` behind a form what a claim may mention besides. A claim that mentions anything else, or has
-words that are not understood, is not judged: no verdict is better than a wrong one. What turns a claim (negation,
-quantity, antonym, exchanged sides) is read from its frame, so a fact needs no list of phrasings.
+`a|b` are alternatives, `a+` is the plus side of a and no more than a condition ("a loss of zero+"), `& a b` behind a
+form what a claim may mention besides. A claim that mentions anything else, or has words that are not understood, is not
+judged: no verdict is better than a wrong one. What turns a claim (negation, quantity, antonym, exchanged sides) is read
+from its frame, so a fact needs no list of phrasings.
 """
 
 from __future__ import annotations
@@ -45,10 +46,33 @@ METHODS = frozenset(
     {"grpo", "dr_grpo", "rloo", "reinforce_pp", "remax", "opo", "dapo", "gspo", "cispo", "dpo", "trpo", "sft",
      "reinforce"}
 )  # fmt: skip
-_SAYING = frozenset({"also", "can", "always", "usually", "never", "not", "not_always", "only", "clip", "whiten", "online_sampling", "bootstrap"})
+_SAYING = frozenset(
+    {
+        "also",
+        "can",
+        "always",
+        "usually",
+        "never",
+        "not",
+        "not_always",
+        "only",
+        "clip",
+        "whiten",
+        "online_sampling",
+        "bootstrap",
+    }
+) | frozenset({"before", "after", "first", "then"})
 _COPULA = re.compile(r"[是为]|等于|\b(?:is|are|gets?|have|has|get)\b")
-_RHETORICAL = re.compile(r"难道[^，。,？?]{0,30}?不(?!同|一样)|不就(?=是|等于)|不(?=是[^，。,？?]{0,40}[吗么]\s*[？?]?\s*$)")
+_RHETORICAL = re.compile(
+    r"难道[^，。,？?]{0,30}?不(?!同|一样)|不就(?=是|等于)|不(?=是[^，。,？?]{0,40}[吗么]\s*[？?]?\s*$)"
+)
 _FORM = re.compile(r"(?P<kind>\w+) (?P<slots>[^=:<>]+?)(?: (?P<mark>[=:<>]) (?P<rest>[^&]+?))?(?: & (?P<may>.+))?$")
+
+
+_SAID = frozenset(
+    {"always", "usually", "possible", "sometimes", "rarely", "never", "x", "n", "~", "+", "-", "0", "+0", "-0", "+-0"}
+)
+"""What a form says of its slots, which is no name."""
 
 
 @dataclass(frozen=True)
@@ -64,7 +88,7 @@ class Form:
     @property
     def names(self) -> frozenset[str]:
         """Everything the form knows of."""
-        more = {name for part in self.rest for name in part.split("|")}
+        more = {name for part in self.rest for name in part.split("|") if name not in _SAID}
         return frozenset(name.rstrip("+-") for name in frozenset().union(*self.slots) | self.may | more)
 
 
@@ -129,7 +153,10 @@ def predicates(frame: Frame) -> list[Item]:
     return [
         item
         for item in frame.items
-        if item.kind == RELATION or item.pole or item.name in _SAYING or _COPULA.search(frame.text[item.start : item.end])
+        if item.kind == RELATION
+        or item.pole
+        or item.name in _SAYING
+        or _COPULA.search(frame.text[item.start : item.end])
     ]
 
 
@@ -209,7 +236,14 @@ def _relation_poles(frame: Frame, form: Form) -> list[Item]:
 _HOLDS = {
     "always": {"plain": "right", "always": "right", "can": "right", "neg": "wrong", "never": "wrong", "some": "wrong"},
     "usually": {"plain": "right", "always": "half", "can": "right", "neg": "wrong", "never": "wrong", "some": "right"},
-    "possible": {"plain": "right", "always": "wrong", "can": "right", "neg": "wrong", "never": "wrong", "some": "right"},
+    "possible": {
+        "plain": "right",
+        "always": "wrong",
+        "can": "right",
+        "neg": "wrong",
+        "never": "wrong",
+        "some": "right",
+    },
     "sometimes": {"plain": "half", "always": "wrong", "can": "right", "neg": "half", "never": "wrong", "some": "right"},
     "rarely": {"plain": "wrong", "always": "wrong", "can": "right", "neg": "right", "never": "half", "some": "right"},
     "never": {"plain": "wrong", "always": "wrong", "can": "wrong", "neg": "right", "never": "right", "some": "right"},
@@ -236,7 +270,7 @@ def _choice(frame: Frame, form: Form) -> str | None:
     if not said:
         return None
     own = frozenset().union(*form.slots)
-    turned = sum(item.pole < 0 for item in frame.of(RELATION) if item.name in LIGHT_RELATIONS or item.name in own) % 2
+    turned = sum(item.pole < 0 for item in frame.of(RELATION) if item.name in LIGHT_RELATIONS | own) % 2
     mode = mode_of(frame)
     flip = (mode in ("neg", "never", "some")) != bool(turned)
     marks = [(item.name in right, negative != flip if not negative or not flip else True) for item, negative in said]

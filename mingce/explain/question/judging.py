@@ -84,11 +84,17 @@ def _in_words(
             fact = claim.finding.fact
             reason = _reason(fact.reasons, fact.topic, rollout, t, lang)
             yield Judgement(short_quote(claim.text), claim.finding.verdict, reason), fact.topic
-        elif not asked and read_frame(claim.text).things() and (known := statement(claim.text)) is not None:
+        elif not asked and _stands_alone(claim.text) and (known := statement(claim.text)) is not None:
             judgement = _judge(claim.text, known, rollout, t, lang)
             yield (_unjudged(claim.text) if judgement.near else judgement), known.topic
         elif not asked and says_something(read_frame(claim.text)):
             yield _unjudged(claim.text), ""
+
+
+def _stands_alone(text: str) -> bool:
+    """Whether a clause names a thing and says more of it than that it is."""
+    frame = read_frame(text)
+    return bool(frame.things()) and any(item.name not in ("is", "not", "also") for item in predicates(frame))
 
 
 def _unjudged(text: str) -> Judgement:

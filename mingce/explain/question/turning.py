@@ -11,7 +11,7 @@ WHETHER: dict[str, frozenset[str]] = {
     "holds": frozenset(),
     "choice": frozenset({"measure", "predict"}),
     "moves": frozenset({"size", "affect", "help", "prevent", "rise", "mean_that"}),
-    "order": frozenset(),
+    "order": frozenset({"measure", "use", "predict"}),
     "compare": frozenset({"size", "same"}),
     "sign": frozenset({"sign_neg", "sign_pos", "zero", "size"}),
 }
@@ -91,7 +91,9 @@ def _claimed_order(frame: Frame, one: Item, other: Item) -> bool | None:
     if mark.name in ("first", "then"):
         if mark.name == "then":
             return one.start < other.start
-        return min((item for item in (one, other) if item.start > mark.start), key=lambda i: i.start, default=one) is one
+        return (
+            min((item for item in (one, other) if item.start > mark.start), key=lambda i: i.start, default=one) is one
+        )
     if chinese:  # "A 之后": the thing in front of the mark
         beside = max((item for item in (one, other) if item.start < mark.start), key=lambda i: i.start, default=None)
     else:  # "after A": the thing behind it

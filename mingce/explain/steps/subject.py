@@ -24,16 +24,19 @@ SECOND, FEW, LEAST = 0.18, 6, 0.4
 other subject; how likely a judged statement's topic must be, against the likeliest."""
 _OPEN = re.compile(
     r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|几(?:次|个|种|步|条|遍|轮)"
-    r"|(?:^|[.!?,;:]\s*)(?:please |so |and |but |ok |then |well |wait,? )*(?:what|how|why|which|who|whom|where|explain|give|"
-    r"show|compare|tell|let|describe|list|compute|set|use|try|draw|plot|walk)\b"
+    r"|(?:^|[.!?]\s*)(?:please |so,? |and |but |ok,? |then |well,? |wait,? )*(?:what|how|why|which|who|whom|where|"
+    r"explain|give|show|compare|tell|let|describe|list|compute|set|use|try|draw|plot|walk)\b"
     r"|\b(?:what|how|why|which|where|when)\b[^.!]*\?|\bwhat['’]?s\b"
     r"|\b(?:tell|show|explain|know|wonder\w*|ask\w*|see)(?: me| us)? (?:what|how|why|which|whether|if|the)\b",
     re.IGNORECASE,
 )
-_YES = re.compile(r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*")
+_YES = re.compile(
+    r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*"
+)
 _WHETHER = re.compile(
     r"[吗么][？?。\s]*$|要不要|会不会|能不能|有没有|需不需要|算不算|可不可以|该不该|用不用|是否|是不是"
-    r"|^\W*(?:so |and |but |then |ok |wait,? )*(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)\b",
+    r"|^\W*(?:so |and |but |then |ok |wait,? )*"
+    r"(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)(?:n['’]?t)?\b",
     re.IGNORECASE,
 )
 
@@ -73,7 +76,7 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
-    if any(not one.near for one in judged):
+    if judged:
         answer = replace(answer, text=_without_yes(answer.text))
     return _with_second(talk, turn, replace(answer, judgements=tuple(judged)))
 
