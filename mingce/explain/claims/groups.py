@@ -77,8 +77,8 @@ def _judged(passage: Passage, statement: Statement, text: str, scores: Sequence[
         if any(_fit(numbers, one) for one in methods):
             yield Verdict("right", where, "group", claim)
         elif len(numbers) in (1, len(values)):
-            right = ", ".join(_text(one) for one in methods[0])
-            yield Verdict("wrong", where, "group", claim, notes=(note("check_log.group_advantages", right=right),))
+            listed = ", ".join(_text(one) for one in methods[0])
+            yield Verdict("wrong", where, "group", claim, notes=(note("check_log.group_advantages", right=listed),))
 
 
 def _single(pattern: re.Pattern[str], text: str) -> Number | None:

@@ -12,7 +12,7 @@ from mingce.explain.account import substituted
 from mingce.explain.answer import Judgement
 from mingce.explain.equations import EquationVerdict, judge_equations
 from mingce.explain.question.clauses import Claim, claims_of
-from mingce.explain.question.facts import LIGHT, METHODS, predicates, says_something
+from mingce.explain.question.facts import LIGHT, METHODS, says_something
 from mingce.explain.question.frames import read_frame
 from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
 from mingce.explain.topic import values_of
@@ -22,7 +22,9 @@ from mingce.record.rollout import Rollout
 _PLACEHOLDER = re.compile(r"\{([a-z_]+)\}")
 LONGEST_QUOTE, MOST, SHORTEST = 120, 6, 6
 _CODE = re.compile(r"\btorch\.|\bnp\.|\bself\.|;\s*\w+\s*=|\bresponse_mask\b|\bkld\b")
+_CASE = re.compile(r"[<>≤≥≠]|= [−-]?[\d.]+$")
 _INEQUALITY = re.compile(r"[<>≤≥≠]")
+_BESIDE = re.compile(r"[,，且时]|\b(?:and|once|when|if)\b", re.IGNORECASE)
 _SENTENCES = re.compile(r"(?<=[。！？!?；;\n])|(?<=\.)(?<!\b[Dd]r\.)(?<!\bvs\.)(?<!\be\.g\.)(?<!\bi\.e\.)\s+")
 _VERDICT_WORD = re.compile(r"^(?:right|wrong|half right|对|不对|一半对)\s*[,:.，：。]\s*", re.IGNORECASE)
 _CLAUSES = re.compile(r"[，,；;]|\bwhere\b|\band\b(?! (?:the |a )?\w+\b(?:[.?!]|$))|其中|并且|而且", re.IGNORECASE)
@@ -47,6 +49,7 @@ def judgements(
         return [], []  # what somebody sees in a log is no statement about PPO
     for before, sentence in pairwise(["", *_claims(text)]):
         equations = [] if _CODE.search(text) else judge_equations(sentence, rollout, lang)
+        equations = [one for one in equations if not _is_case(one, sentence)]
         claims = [] if read_frame(sentence).named("report", "question") else claims_of(sentence, before)
         if any(claim.finding for claim in claims):  # "where A < 0" is a condition
             equations = [one for one in equations if not _INEQUALITY.search(one.equation)]
@@ -56,6 +59,13 @@ def judgements(
             topics += [topic] if topic else []
     unique = {(one.verdict, one.reason or one.quote): one for one in reversed(judged)}
     return list(unique.values())[::-1][:MOST], topics
+
+
+def _is_case(one: EquationVerdict, sentence: str) -> bool:
+    """Whether "A < 0" or "V = 0" only says which case is spoken of: in a question, or beside something else."""
+    asks = read_frame(sentence).named("question", "whether") or sentence.rstrip("？?。 ").endswith(("吗", "么"))
+    beside = _INEQUALITY.search(one.equation) and _BESIDE.search(sentence)
+    return bool(_CASE.search(one.equation)) and bool(asks or beside)
 
 
 def claims_in(text: str) -> list[Claim]:
@@ -94,7 +104,7 @@ def _in_words(
 def _stands_alone(text: str) -> bool:
     """Whether a clause names a thing and says more of it than that it is."""
     frame = read_frame(text)
-    return bool(frame.things()) and any(item.name not in ("is", "not", "also") for item in predicates(frame))
+    return bool(frame.things()) and any(item.pole and item.name != "is" for item in frame.items)
 
 
 def _unjudged(text: str) -> Judgement:
@@ -112,12 +122,12 @@ def _statements(text: str, rollout: Rollout, lang: str, *, has_equations: bool) 
         clauses = [clause for clause in clauses if not judge_equations(clause, rollout, lang)]
     parts = [(clause, one) for clause in clauses if (one := statement(clause)) is not None] if len(clauses) > 1 else []
     parts = list({one.id: (clause, one) for clause, one in reversed(parts)}.values())[::-1]
-    parts = [(clause, one) for clause, one in parts if predicates(read_frame(clause))]
+    parts = [(clause, one) for clause, one in parts if _stands_alone(clause)]
     if len(parts) > 1 or has_equations:
         return parts
     whole = statement(text)
     found = [(text, whole)] if whole is not None else parts
-    return [(clause, one) for clause, one in found if predicates(read_frame(clause))]
+    return [(clause, one) for clause, one in found if _stands_alone(clause)]
 
 
 def _judged_equation(one: EquationVerdict, lang: str) -> Judgement:

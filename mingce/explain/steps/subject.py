@@ -23,7 +23,8 @@ SECOND, FEW, LEAST = 0.18, 6, 0.4
 """From where on a second topic is spoken of too; so many letters beside a quantity's name are no
 other subject; how likely a judged statement's topic must be, against the likeliest."""
 _OPEN = re.compile(
-    r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|几(?:次|个|种|步|条|遍|轮)"
+    r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|多大|多久|合适|谁|几(?:次|个|种|步|条|遍|轮)|还是(?!要|会|得|需|有|能|没)"
+    r"|[,;]\s*(?:is|are|does|do|can|could|should|will|would|how|why|what|who|where) (?!not\b)"
     r"|(?:^|[.!?]\s*)(?:please |so,? |and |but |ok,? |then |well,? |wait,? )*(?:what|how|why|which|who|whom|where|"
     r"explain|give|show|compare|tell|let|describe|list|compute|set|use|try|draw|plot|walk)\b"
     r"|\b(?:what|how|why|which|where|when)\b[^.!]*\?|\bwhat['’]?s\b"
@@ -34,7 +35,7 @@ _YES = re.compile(
     r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*"
 )
 _WHETHER = re.compile(
-    r"[吗么][？?。\s]*$|要不要|会不会|能不能|有没有|需不需要|算不算|可不可以|该不该|用不用|是否|是不是"
+    r"[吗么][？?。\s]*$|([一-鿿])[不没]\1|需不需要|可不可以|是否"
     r"|^\W*(?:so |and |but |then |ok |wait,? )*"
     r"(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)(?:n['’]?t)?\b",
     re.IGNORECASE,
