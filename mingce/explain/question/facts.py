@@ -42,10 +42,6 @@ LIGHT = frozenset({"sampling", "model", "sample_data", "same_answer", "action", 
 """Things that may always be mentioned."""
 LIGHT_RELATIONS = frozenset({"is", "has", "use", "cause", "place", "need", "include"})
 """Relations that say no more than that it is so; their minus side ("without") is a negation."""
-METHODS = frozenset(
-    {"grpo", "dr_grpo", "rloo", "reinforce_pp", "remax", "opo", "dapo", "gspo", "cispo", "dpo", "trpo", "sft",
-     "reinforce"}
-)  # fmt: skip
 _SAYING = frozenset(
     {
         "also",
@@ -109,6 +105,12 @@ class Finding:
     fact: Fact
     verdict: str
     closeness: int
+
+
+@cache
+def methods() -> frozenset[str]:
+    """The things that are methods: what is said of one need not hold of another."""
+    return frozenset(texts("notions", "en")["methods"].split())
 
 
 @cache
@@ -194,7 +196,7 @@ def _fits(frame: Frame, form: Form) -> bool:
         return False
     known = form.names | LIGHT | WHETHER[form.kind]
     things = frame.things()
-    if "ppo" in things and "ppo" not in known and (things & METHODS):
+    if "ppo" in things and "ppo" not in known and (things & methods()):
         return False
     if things - known - {"ppo"}:
         return False

@@ -12,7 +12,7 @@ from mingce.explain.account import substituted
 from mingce.explain.answer import Judgement
 from mingce.explain.equations import EquationVerdict, judge_equations
 from mingce.explain.question.clauses import Claim, claims_of
-from mingce.explain.question.facts import LIGHT, METHODS, says_something
+from mingce.explain.question.facts import LIGHT, methods, says_something
 from mingce.explain.question.frames import read_frame
 from mingce.explain.question.propositions import Proposition, clearly_about, reading_of, said_in, statement, verdict_of
 from mingce.explain.topic import values_of
@@ -156,9 +156,9 @@ def _speaks_alike(text: str, proposition: Proposition, reading: str) -> bool:
     known: set[str] = set(LIGHT)
     for phrase in (*proposition.said, *proposition.denied):
         known |= read_frame(phrase).things()
-    methods = nearest.things() & METHODS <= frame.things()
+    same_methods = nearest.things() & methods() <= frame.things()
     marks = [{one.name for one in each.items} & {"only", "can", "not_always"} for each in (frame, nearest)]
-    return not (frame.things() - known) and methods and marks[0] == marks[1] and not frame.named("question")
+    return not (frame.things() - known) and same_methods and marks[0] == marks[1] and not frame.named("question")
 
 
 def _reason(reasons: tuple[str, str], topic_id: str, rollout: Rollout, t: int, lang: str) -> str:
