@@ -21,7 +21,8 @@ _JOINTS = re.compile(
 _PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
 _OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
 _SUPPOSED = re.compile(
-    r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided)\b", re.IGNORECASE
+    r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided|with|under)\b",
+    re.IGNORECASE,
 )
 
 

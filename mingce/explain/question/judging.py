@@ -102,9 +102,10 @@ def _in_words(
 
 
 def _stands_alone(text: str) -> bool:
-    """Whether a clause names a thing and says more of it than that it is."""
+    """Whether a clause says something of a thing, or that two are the same."""
     frame = read_frame(text)
-    return bool(frame.things()) and any(item.pole and item.name != "is" for item in frame.items)
+    things, said = frame.things(), [item for item in frame.items if item.pole]
+    return bool(things) and (any(item.name != "is" for item in said) or (bool(said) and len(things) > 1))
 
 
 def _unjudged(text: str) -> Judgement:
