@@ -754,3 +754,25 @@ def test_nothing_heavy_is_loaded() -> None:
         subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True).stdout.strip()
         == "[]"
     )
+
+
+GROUP_LINES = [
+    ("GRPO: scores 1,0,0,1 → mean 0.5, std 0.577, A = 0.866", []),
+    ("GRPO: scores 1,0,0,1 → mean 0.5, std 0.5, A = [1, -1, -1, 1]", []),
+    ("一组得分 1、0、0、0：均值 0.25，标准差 0.5，优势 1.5、-0.5、-0.5、-0.5", []),
+    ("Dr. GRPO group scores 2, 4, 6: mean 4, A = -2, 0, 2", []),
+    ("RLOO group scores: 1, 0, 0, 1; advantages = [0.667, -0.667, -0.667, 0.667]", []),
+    ("RLOO group scores: 3, 1, 2; the mean of the others is 1.5", []),
+    ("GRPO: scores 1,0,0,1 → mean 0.25, std 0.577, A = 0.866", ["mean = 0.25"]),
+    ("GRPO: scores 1,0,0,1 → mean 0.5, std 0.7, A = 0.866", ["std = 0.7"]),
+    ("组内得分 [1,0,0,0]，均值 0.25，优势 = [1.4, -0.5, -0.5, -0.5]", ["A = 1.4, −0.5, −0.5, −0.5"]),
+    ("## GRPO\nscores: 1, 0, 0, 1\nmean = 0.5\nA = [0.9, -0.866, -0.866, 0.866]", ["A = 0.9, −0.866, −0.866, 0.866"]),
+    ("数组 rewards = [1, 0, 0, 1], mean of something else 0.3", []),
+]
+
+
+@pytest.mark.parametrize(("text", "wrong"), GROUP_LINES)
+def test_the_lines_about_a_group_are_judged(text: str, wrong: list[str]) -> None:
+    verdicts = check(text).verdicts
+    assert [one.claim for one in verdicts if one.status == "wrong"] == wrong
+    assert any(one.kind == "group" for one in verdicts) == ("数组" not in text and "others" not in text)

@@ -39,8 +39,9 @@ LISTS = (
     "nemo_rl", "mingce",
 )  # fmt: skip
 PLAIN = [
-    "account", "assistant", "audit", "columns", "metrics", "misconceptions", "polarity", "propositions", "quantities",
-    "recording", "reports", "requests", "settings", "snippets", "thesaurus", "tutor", "walk",
+    "account", "assistant", "audit", "columns", "facts", "metrics", "misconceptions", "notions", "polarity",
+    "propositions", "quantities", "recording", "reports", "requests", "settings", "snippets", "thesaurus", "tutor",
+    "walk",
 ]  # fmt: skip
 TOPIC_KEYS = ["", "shows", "asked", *PARTS, *LEVELS, "phrases", "grid"]
 

@@ -42,7 +42,7 @@ class Judgement:
     """A claim of the question: its words, whether they hold (right, wrong, half), and the reason.
 
     `reading` is how the claim was understood, where it was said in other words than ours; `near` if that is only the
-    statement nearest to it, and the verdict is that one's.
+    statement nearest to it, and the verdict is that one's; `asked` if it was only asked whether it is so.
     """
 
     quote: str
@@ -50,6 +50,7 @@ class Judgement:
     reason: str
     reading: str = ""
     near: bool = False
+    asked: bool = False
 
 
 @dataclass(frozen=True)

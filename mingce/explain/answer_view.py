@@ -88,9 +88,11 @@ def _verdicts(answer: Answer) -> Iterator[str]:
 
 def judged_words(one: Judgement, lang: str) -> tuple[str, str, str]:
     """The verdict (right, wrong, half, or near), that in a word, and the reason."""
-    label = sentence(f"tutor.claim_{one.verdict}", lang)
+    label = sentence(f"tutor.{'asked' if one.asked else 'claim'}_{one.verdict}", lang)
     if not one.near:
         return one.verdict, label, one.reason
+    if not one.reading:
+        return "near", sentence("tutor.claim_near", lang), sentence("tutor.not_judged", lang)
     near = {"reading": one.reading, "verdict": label.lower(), "reason": one.reason}
     return "near", sentence("tutor.claim_near", lang), sentence("tutor.near_reason", lang, **near)
 

@@ -11,6 +11,7 @@ from mingce.base.errors import DataError
 from mingce.explain.claims.context import GLOBAL, Context
 from mingce.explain.claims.counts import judge_counts
 from mingce.explain.claims.extraction import facts
+from mingce.explain.claims.groups import judge_groups
 from mingce.explain.claims.lists import judge_list
 from mingce.explain.claims.misconceptions import judge_words
 from mingce.explain.claims.quantities import Equation, Fact, Scalar, Series, Share
@@ -56,6 +57,9 @@ def judge(everything: Sequence[Fact], parts: Sequence[Passage]) -> Report:
     verdicts = [verdict for fact in claims if (verdict := _judge(fact, context, singles)) is not None]
     for passage in parts:
         verdicts += judge_counts(passage)
+        groups = list(judge_groups(passage))
+        lines = {verdict.where.line for verdict in groups}
+        verdicts = [one for one in verdicts if one.status != "unknown" or one.where.line not in lines] + groups
         verdicts += judge_words(passage, context)
     verdicts.sort(key=lambda verdict: verdict.where.line)
     return Report(tuple(_once(verdicts)), max((passage.question for passage in parts), default=0))

@@ -10,7 +10,7 @@ from mingce.explain.equations.names import CHINESE, SETTINGS, kind_of
 from mingce.explain.equations.parser import parse
 from mingce.explain.equations.pieces import NotAnExpression
 from mingce.explain.equations.tokens import Token, plain, tokens
-from mingce.explain.equations.tree import Call, Mean, Node, Num, Sum, Sym, Var, children, has, nodes, symbols
+from mingce.explain.equations.tree import Call, Mean, Minus, Node, Num, Sum, Sym, Var, children, has, nodes, symbols
 
 LONGEST_SIDE = 90
 """Tokens of one side."""
@@ -31,6 +31,7 @@ _PROSE = (
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+token\s*#?\s*(\d{{1,5}})", re.I), "of"),
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+(?:the\s+)?last\s+token", re.I), "of_last"),
 )
+_LAST = Minus(Num(1.0))
 LAST_TOKEN = re.compile(
     r"最后一个\s*(?:token|词|字)?|末尾|at the last token|for the last token|last token|final token", re.I
 )
@@ -88,8 +89,8 @@ def read(text: str) -> Reading:
 
 
 def _fixed_index(node: Node) -> bool:
-    """Whether a token is named by its number."""
-    return any(sym.index is not None and not has(sym.index, Var) for sym in symbols(node))
+    """Whether a token other than the last is named by its number."""
+    return any(sym.index is not None and not has(sym.index, Var) and sym.index != _LAST for sym in symbols(node))
 
 
 def _with_indices(flat: str) -> tuple[str, bool]:

@@ -13,7 +13,7 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
-from mingce.explain.question.judging import judgements
+from mingce.explain.question.judging import claims_in, judgements
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.steps.follow_up import TOPIC_OF, again, key_for
 from mingce.explain.steps.numbers import CLEARLY, origin
@@ -22,8 +22,23 @@ from mingce.explain.topics import TOPICS
 SECOND, FEW, LEAST = 0.18, 6, 0.4
 """From where on a second topic is spoken of too; so many letters beside a quantity's name are no
 other subject; how likely a judged statement's topic must be, against the likeliest."""
-_QUESTION = re.compile(
-    r"[?？吗呢]|什么|怎么|如何|哪|\b(?:what|how|why|when|which|who|explain|give|show|compare)\b", re.IGNORECASE
+_OPEN = re.compile(
+    r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|多大|多久|合适|谁|几(?:次|个|种|步|条|遍|轮)|还是(?!要|会|得|需|有|能|没)"
+    r"|[,;]\s*(?:is|are|does|do|can|could|should|will|would|how|why|what|who|where) (?!not\b)"
+    r"|(?:^|[.!?]\s*)(?:please |so,? |and |but |ok,? |then |well,? |wait,? )*(?:what|how|why|which|who|whom|where|"
+    r"explain|give|show|compare|tell|let|describe|list|compute|set|use|try|draw|plot|walk)\b"
+    r"|\b(?:what|how|why|which|where|when)\b[^.!]*\?|\bwhat['’]?s\b"
+    r"|\b(?:tell|show|explain|know|wonder\w*|ask\w*|see)(?: me| us)? (?:what|how|why|which|whether|if|the)\b",
+    re.IGNORECASE,
+)
+_YES = re.compile(
+    r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*"
+)
+_WHETHER = re.compile(
+    r"[吗么][？?。\s]*$|([一-鿿])[不没]\1|需不需要|可不可以|是否"
+    r"|^\W*(?:so |and |but |then |ok |wait,? )*"
+    r"(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)(?:n['’]?t)?\b",
+    re.IGNORECASE,
 )
 
 
@@ -45,8 +60,11 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     judged: list[Judgement] = []
     topic = _topic(turn)
     equation = judge_equation(turn.request.text, talk.rollout, talk.lang)
-    if "claim" in turn.wants or equation is not None or asserts(turn.request.text):
-        judged, topics = judgements(turn.request.text, legible(talk.rollout), talk.at(turn.places), talk.lang)
+    claims = _claims(turn) or equation is not None
+    if claims or _asks_whether(turn.request.text):
+        judged, topics = judgements(
+            turn.request.text, legible(talk.rollout), talk.at(turn.places), talk.lang, asked=not claims
+        )
         topic = _of_statements(turn, topic, topics)
     if topic == OTHER and not judged:
         return None
@@ -59,12 +77,39 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
+    if judged:
+        answer = replace(answer, text=_without_yes(answer.text))
     return _with_second(talk, turn, replace(answer, judgements=tuple(judged)))
 
 
+def _without_yes(text: str) -> str:
+    """A topic's words without the yes or no they begin with: the claim has its verdict already."""
+    rest = _YES.sub("", text, count=1)
+    return rest[:1].upper() + rest[1:]
+
+
+def stated(talk: Conversation, turn: Turn) -> Answer | None:
+    """A claim that is decided by structure: it is judged before anything in it is taken for a question for a number."""
+    request = turn.request
+    if request.columns or len(turn.scalars) > 1 or not (_claims(turn) or _asks_whether(request.text)):
+        return None
+    decided = any(one.finding for one in claims_in(request.text))
+    formula = turn.places and _claims(turn) and judge_equation(request.text, talk.rollout, talk.lang) is not None
+    return subject(talk, turn) if decided or formula else None
+
+
+def _claims(turn: Turn) -> bool:
+    return "claim" in turn.wants or asserts(turn.request.text)
+
+
+def _asks_whether(text: str) -> bool:
+    """Whether it is a question for yes or no."""
+    return _WHETHER.search(text) is not None and not _OPEN.search(text)
+
+
 def asserts(text: str) -> bool:
-    """Whether a text states something: no question mark, no question word."""
-    return not _QUESTION.search(text)
+    """Whether a text states something: it asks neither what nor whether."""
+    return not (_OPEN.search(text) or _WHETHER.search(text) or re.search(r"[?？呢]", text))
 
 
 def _topic(turn: Turn) -> str:

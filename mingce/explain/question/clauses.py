@@ -1,0 +1,86 @@
+"""The claims of a sentence: its clauses, each with what it leaves unsaid taken over from the one before."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from mingce.explain.question.facts import Finding, find
+from mingce.explain.question.frames import THING, read_frame
+
+MOST, BESIDE = 8, 5
+"""Clauses of a sentence that are read; how near a direction stands to its thing."""
+_JOINTS = re.compile(
+    r"[，,；;、：:](?!\s*[\d.]+\s*\])"
+    r"(?!\s*(?:而不是|而是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
+    r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
+    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b"
+    r"|\bwhere (?=[A-Z]\b)|其中",
+    re.IGNORECASE,
+)
+_PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
+_OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
+_SUPPOSED = re.compile(
+    r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided|with|under)\b",
+    re.IGNORECASE,
+)
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A clause and the fact that decides it; `finding` is None where there is none."""
+
+    text: str
+    finding: Finding | None
+
+
+def claims_of(sentence: str, before: str = "") -> list[Claim]:
+    """The sentence's claims in order: the shortest runs of clauses that a fact decides, and what is left between.
+
+    `before` is the sentence in front, which "it" may mean. The shortest runs, for two claims are not to be judged as
+    one; but what is only supposed ("if …") is no claim by itself.
+    """
+    sentence = _OTHERWISE.split(sentence)[0]
+    places = [0, *(match.start() for match in _JOINTS.finditer(sentence)), len(sentence)]
+    starts = [0, *(match.end() for match in _JOINTS.finditer(sentence))]
+    count = min(len(starts), MOST)
+    claims: list[Claim] = []
+    subjects = _subjects(before) if _PRONOUN.match(sentence.strip()) else []
+    first = 0
+    while first < count:
+        for last in range(first + 1, count + 1):
+            text = sentence[starts[first] : places[last]]
+            supposed = last == first + 1 < count and _SUPPOSED.match(text.strip()) is not None
+            finding = None if supposed else _found(text, subjects if last == first + 1 else [])
+            if finding is not None:
+                break
+        else:
+            last, text = first + 1, sentence[starts[first] : places[first + 1]]
+        claims.append(Claim(text.strip(), finding))
+        subjects = _subjects(text) or subjects
+        first = last
+    return claims
+
+
+def _found(text: str, subjects: list[str]) -> Finding | None:
+    """The fact that decides a clause, said of what was spoken of before or by itself."""
+    tried = [*(f"{subject} {text}" for subject in subjects), text]
+    return next((one for words in tried if (one := find(words)) is not None), None)
+
+
+def _subjects(text: str) -> list[str]:
+    """What a clause may leave to the next: its first thing, with its direction ("λ 越大"), and its other things.
+
+    Nothing that was said of them: only names.
+    """
+    frame = read_frame(text)
+    things = [item for item in frame.items if item.kind == THING and not item.pole]
+    if not things:
+        return []
+    first = things[0]
+    limit = things[1].start if len(things) > 1 else len(text)
+    near = [item for item in frame.named("size") if item.start < min(limit, first.end + BESIDE)]
+    start = min([first.start, *(item.start for item in near)])
+    begin = text[start : max([first.end, *(item.end for item in near)])]
+    others = [text[item.start : item.end] for item in things[1:3]]
+    return [begin, *(f"{begin} {other}" for other in others), *others]
