@@ -20,7 +20,6 @@ MAKING = (
 OPPOSITE = {"rollout_log_probs": "old_log_probs", "old_log_probs": "rollout_log_probs"}
 FARTHEST = -1000.0  # no model gives a token that it drew so small a log-probability
 ROUNDING = 1e-3  # a log-softmax in float32 may end this far above 0, not farther
-VARIED = 32  # so many different numbers must sit on the half-precision grid before it means anything
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,7 +99,7 @@ def log_probs(e: Evidence) -> Iterator[Finding]:
             yield from _filled(e, name, filled)
         yield from _pad_fill(e, name)
         above = e.mask & ~filled & (column > ROUNDING) & np.isfinite(column)
-        if above.any() and not known and _kind(e, name) == "float32":
+        if above.any() and not known and e.kind(name) == "float32":
             values = {"column": name, "largest": float(column[above].max())}
             yield Finding(
                 POSITIVE, name, values, e.places(above, np.zeros(above.shape), column), float(above.any(axis=1).mean())
@@ -171,7 +170,7 @@ def _grown(seed: Bools, within: Bools) -> Bools:
 
 def half_precision(e: Evidence) -> Iterator[Finding]:
     """Log-probs on the grid of a 16-bit format, in a dump whose other columns are finer."""
-    kinds = {name: _kind(e, name) for name in MAKING if e.dump.holds(name)}
+    kinds = {name: e.kind(name) for name in MAKING if e.dump.holds(name)}
     coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
     own = [name for name in LOG_PROBS[1:] if name in coarse]
     if not own:
@@ -186,26 +185,6 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
         yield Finding(HALF, own[0], values, places, severity="suspicious" if stored else None)
     else:
         yield Finding(ROUNDED_DUMP, own[0], values)
-
-
-def _kind(e: Evidence, name: str) -> str | None:
-    """The format whose grid holds the column's numbers; None when too few numbers say so."""
-    column = e.dump.column(name)
-    seen = column[e.mask & np.isfinite(column) & (column != 0)]
-    if seen.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            narrow = seen.astype(np.float32)
-        if not np.array_equal(narrow.astype(np.float64), seen):
-            return "float32" if len(np.unique(seen[:4096])) >= VARIED else None
-        seen = narrow
-    if seen.dtype != np.float32:
-        return None
-    if len(np.unique(seen[:4096])) < VARIED:
-        return None
-    bits = np.bitwise_or.reduce(np.ascontiguousarray(seen).view(np.uint32))
-    if not bits & np.uint32(0xFFFF):
-        return "bfloat16"
-    return "float16" if not bits & np.uint32(0x1FFF) else "float32"
 
 
 VALUES = Check.of("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)
