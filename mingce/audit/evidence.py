@@ -111,23 +111,24 @@ class Evidence:
     def error(self, name: str) -> Floats:
         """[B, T] how far rounding may have moved each number of a column; 0 where it is not finite.
 
-        A column of too few different numbers to show its format has that of the others, if it can.
+        A column of too few different numbers to show its format has the coarsest that it may have.
         """
         name = self.dump.name_of(name)
         if name not in self._errors:
-            kind = self.kind(name) or next((one for one in self._halves if self._holds(name, one)), "float32")
-            self._errors[name] = finite(rounding.error_of(self[name], kind))
+            seen = self.dump.columns[name][self.mask]
+            self._errors[name] = finite(rounding.error_of(self[name], self.kind(name) or self._coarsest(seen)))
         return self._errors[name]
 
-    @cached_property
-    def _halves(self) -> list[str]:
-        """The 16-bit formats that columns of the dump have."""
-        floats = (name for name, column in self.dump.columns.items() if column.dtype.kind == "f")
-        return sorted({kind for name in floats if (kind := self.kind(name)) in rounding.HALF})
+    def row_numbers(self, name: str) -> tuple[Floats, Floats]:
+        """[B] the numbers of a row column, 0 where there is none, and how far rounding may have moved them."""
+        numbers = finite(np.array([np.nan if one is None else float(one) for one in self.row(name)]))
+        return numbers, rounding.error_of(numbers, rounding.kind_of(numbers) or self._coarsest(numbers))
 
-    def _holds(self, name: str, kind: str) -> bool:
-        column = self.dump.columns[name]
-        return rounding.fits(column[self.mask & np.isfinite(column)], kind)
+    def _coarsest(self, numbers: NDArray[Any]) -> str:
+        if numbers.dtype.kind != "f":
+            return "float32"
+        floats = (name for name, column in self.dump.columns.items() if column.dtype.kind == "f")
+        return rounding.coarsest(numbers, {kind for name in floats if (kind := self.kind(name)) is not None})
 
     @cached_property
     def stop_ids(self) -> set[int]:

@@ -6,6 +6,7 @@ columns they read (`Evidence.error`) through what they compute, and call wrong w
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ UNITS = {"bfloat16": 2.0**-8, "float16": 2.0**-11, "float32": 2.0**-21}
 """The largest relative error of one rounding; of single precision, that of the few that a computation makes."""
 SMALLEST = {"bfloat16": 0.0, "float16": 2.0**-25, "float32": 0.0}
 """The largest absolute error near 0, where a format has no more digits."""
-VARIED = 32  # so many different numbers must sit on a grid before it means anything
+VARIED = 8  # so many different numbers must sit on a grid before it means anything
 SEEN = 4096  # numbers among which they are counted
 Floats = NDArray[np.float64]
 
@@ -24,9 +25,24 @@ Floats = NDArray[np.float64]
 def kind_of(numbers: NDArray[Any]) -> str | None:
     """The coarsest format that holds all the numbers; None when they are too few different ones to say so."""
     seen = numbers[np.isfinite(numbers) & (numbers != 0)]
-    if seen.dtype not in (np.float32, np.float64) or len(np.unique(seen[:SEEN])) < VARIED:
+    if seen.dtype not in (np.float32, np.float64) or _telling(seen) < VARIED:
         return None
     return next((kind for kind in HALF if fits(seen, kind)), "float32")
+
+
+def coarsest(numbers: NDArray[Any], others: Iterable[str] = ()) -> str:
+    """The coarsest format that numbers may have been rounded to: one that all of them fit, and that is heard of.
+
+    That is, that other columns of the dump have, or that some number tells of.
+    """
+    seen = numbers[np.isfinite(numbers) & (numbers != 0)]
+    heard = HALF if len(seen) and _telling(seen) else tuple(others)
+    return next((kind for kind in HALF if kind in heard and fits(seen, kind)), "float32")
+
+
+def _telling(seen: NDArray[Any]) -> int:
+    """How many different numbers are not on every grid, as counts, marks and halves are."""
+    return int((np.mod(8 * np.unique(seen[:SEEN]), 1) != 0).sum())
 
 
 def fits(numbers: NDArray[Any], kind: str) -> bool:
