@@ -150,7 +150,7 @@ def test_the_convention_of_trl_is_one() -> None:
 @pytest.mark.parametrize(
     ("column", "code"),
     [
-        ("returns", "advantage-unexplained"),
+        ("returns", "returns-broken"),
         ("rewards", "advantage-unexplained"),
         ("values", "advantage-unexplained"),
         ("deltas", "td-error-disagrees"),

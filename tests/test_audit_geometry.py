@@ -165,7 +165,7 @@ PLANTS: dict[str, tuple[int, Plant]] = {
     "scored more": (46, scored(lambda answers: [one + " tool says 7" for one in answers])),
     "scored nothing of it": (46, scored(lambda answers: ["?!"] * len(answers))),
     "bf16 old": (21, lambda seed: half(seed, "old_log_probs")),
-    "bf16 log-probs": (21, lambda seed: half(seed, *LOG_PROBS)),
+    "bf16 trainer": (21, lambda seed: half(seed, *LOG_PROBS[1:])),
     "positive": (21, filled("old_log_probs", 0.03125, 2, 3)),
     "+1 inside": (28, filled("old_log_probs", 1.0, -2, 0)),
     "0 inside": (28, filled("rollout_log_probs", 0.0, 3, 8)),
@@ -176,6 +176,7 @@ PLANTS: dict[str, tuple[int, Plant]] = {
 }
 
 CLEAN: dict[str, Plant] = {
+    "log-probs stored in bf16": lambda seed: half(seed, *LOG_PROBS),
     "padded with EOS": padded_with_eos,
     "positions": lambda seed: positions(seed, False),
     "positions from 2": lambda seed: positions(seed, False, first=2),

@@ -398,3 +398,13 @@ def test_degenerate_batches() -> None:
                 dump = Dump(columns, {"rank": [0] * shape[0]}, DumpSettings(clip=0.2, value_clip=0.2, kl_loss_coef=0.1))
                 dump.scalars = scalars
                 assert not [f for f in findings(dump) if f.level == "bug"]
+
+
+def test_verls_entropy_is_aggregated_as_the_loss_is_and_a_negative_one_is_said() -> None:
+    dump = clean(0)
+    summed = float(np.where(dump.mask, dump.wide("entropy"), 0.0).sum() / dump.mask.size)
+    dump.scalars["entropy_mean"] = summed
+    dump.settings = replace(dump.settings, loss_agg_mode="seq-mean-token-sum-norm", loss_norm=dump.shape[1])
+    assert "metric-over-pads" not in told(dump)
+    dump.scalars["entropy_mean"] = -float(dump.wide("entropy")[dump.mask].mean())
+    assert told(dump)["metric-sign"] == (47,)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from audit_toys import findings, named, rounded, toy
 
+from mingce.audit.alignment import align
 from mingce.record.dump import Dump
 
 OLD, DRAWN, REF, NEW = "old_log_probs", "rollout_log_probs", "ref_log_probs", "new_log_probs"
@@ -268,3 +269,13 @@ def test_engine_noise_is_a_note_with_its_size() -> None:
     (note,) = (finding for finding in findings(toy(0)) if finding.fault.code == "engine-noise")
     assert note.level == "note"
     assert 0 < note.values["size"] < note.values["p95"] < note.values["largest"]
+
+
+def test_a_policy_that_has_collapsed_is_not_in_another_order() -> None:
+    """Every row says the same two tokens, so that two numbers decide the correlation with the reference."""
+    r = np.random.default_rng(0)
+    use = np.ones((256, 2), bool)
+    old = np.array([[-0.02, -0.6]]) * r.uniform(0.8, 1.2, (256, 2))
+    ref = np.array([[-7.0, -3.0]]) * r.uniform(0.9, 1.1, (256, 2))
+    assert align(old, ref, use).kind not in ("shift", "blocks", "rows")
+    assert align(ref[:, ::-1] + 0.05 * r.normal(size=ref.shape), ref, use).kind == "blocks"

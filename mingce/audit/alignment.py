@@ -77,6 +77,15 @@ def correlation(a: Floats, b: Floats, use: Bools) -> float:
     return float((x * y).sum()) / scale if scale > 1e-12 else 0.0
 
 
+def _nearer(a: Floats, moved: Floats, b: Floats, use: Bools) -> bool:
+    """Whether moving b has brought it nearer to a.
+
+    Where all rows say the same, as after a collapse, a few numbers decide the correlation and any order may raise it;
+    but two models that score the same tokens also say much the same of them.
+    """
+    return float(np.abs(a - moved)[use].mean()) < 0.7 * float(np.abs(a - b)[use].mean())
+
+
 def _by_row(a: Floats, b: Floats, use: Bools) -> Floats:
     """[B] the correlation within each row."""
     x, y = _unit(a, use), _unit(b, use)
@@ -119,7 +128,8 @@ def _shift(a: Floats, b: Floats, use: Bools) -> Alignment | None:
         moved, both = shifted(b, use, by)
         found = correlation(a, moved, both)
         # a drift shifts the rest of a row; a shift by one is there from the first token
-        if found > FOUND and correlation(a, moved, both & early) > FOUND and found > correlation(a, b, use) + 0.2:
+        better = found > FOUND and correlation(a, moved, both & early) > FOUND and found > correlation(a, b, use) + 0.2
+        if better and _nearer(a, moved, b, both):
             return Alignment("shift", repaired=found, shift=by)
     return None
 
@@ -145,8 +155,10 @@ def _blocks(a: Floats, b: Floats, use: Bools) -> Alignment | None:
             both = use & np.take_along_axis(use, source, axis=1) & inside
             if both.sum() < max(ENOUGH // 2, 0.3 * use.sum()):
                 continue
-            found = correlation(a, np.take_along_axis(b, source, axis=1), both)
-            if found > max(FOUND, 0.4 + 0.6 * before, best.repaired if best else 0.0):
+            moved = np.take_along_axis(b, source, axis=1)
+            found = correlation(a, moved, both)
+            enough = max(FOUND, 0.4 + 0.6 * before, best.repaired if best else 0.0)
+            if found > enough and _nearer(a, moved, b, both):
                 length = int(size[0, 0])
                 moves = tuple(
                     (to * length, to * length + length - 1, int(start) * length)

@@ -10,6 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
+from mingce.audit import rounding
 from mingce.audit.finding import Place
 from mingce.record.dump import LOSS, Dump
 
@@ -34,6 +35,8 @@ class Evidence:
         self.gap_explained = False  # another check says why sampler and trainer differ
         self.memo: dict[Any, Any] = {}  # what several checks ask for and one of them has worked out (`once`)
         self._wide: dict[str, Floats] = {}
+        self._kinds: dict[str, str | None] = {}
+        self._errors: dict[str, Floats] = {}
 
     def has(self, *names: str) -> bool:
         return self.dump.has(*names)
@@ -95,14 +98,37 @@ class Evidence:
 
     def grid(self, name: str) -> bool:
         """Whether a column's numbers all sit on the bfloat16 or float16 grid (stored so, or computed so)."""
-        if self.dump.stored.get(self.dump.name_of(name)) in ("bfloat16", "float16"):
-            return True
-        column = self.dump.column(name)
-        if column.dtype != np.float32:
-            return False
-        seen = column[self.mask & np.isfinite(column) & (column != 0)]
-        varied = np.unique(seen[:256])
-        return len(varied) >= 32 and fits_16_bits(seen)
+        return self.kind(name) in rounding.HALF
+
+    def kind(self, name: str) -> str | None:
+        """The format that a column's numbers have: as stored, or as its grid shows; None if they do not say."""
+        name = self.dump.name_of(name)
+        if name not in self._kinds:
+            stored, column = self.dump.stored.get(name), self.dump.columns[name]
+            self._kinds[name] = stored if stored in rounding.HALF else rounding.kind_of(column[self.mask])
+        return self._kinds[name]
+
+    def error(self, name: str) -> Floats:
+        """[B, T] how far rounding may have moved each number of a column; 0 where it is not finite.
+
+        A column of too few different numbers to show its format has the coarsest that it may have.
+        """
+        name = self.dump.name_of(name)
+        if name not in self._errors:
+            seen = self.dump.columns[name][self.mask]
+            self._errors[name] = finite(rounding.error_of(self[name], self.kind(name) or self._coarsest(seen)))
+        return self._errors[name]
+
+    def row_numbers(self, name: str) -> tuple[Floats, Floats]:
+        """[B] the numbers of a row column, 0 where there is none, and how far rounding may have moved them."""
+        numbers = finite(np.array([np.nan if one is None else float(one) for one in self.row(name)]))
+        return numbers, rounding.error_of(numbers, rounding.kind_of(numbers) or self._coarsest(numbers))
+
+    def _coarsest(self, numbers: NDArray[Any]) -> str:
+        if numbers.dtype.kind != "f":
+            return "float32"
+        floats = (name for name, column in self.dump.columns.items() if column.dtype.kind == "f")
+        return rounding.coarsest(numbers, {kind for name in floats if (kind := self.kind(name)) is not None})
 
     @cached_property
     def stop_ids(self) -> set[int]:
@@ -171,7 +197,7 @@ def all_finite(*columns: Floats) -> bool:
 
 def fits_16_bits(column: NDArray[Any]) -> bool:
     """Whether bfloat16 holds every number of a float32 column."""
-    return column.dtype == np.float32 and not np.any(np.ascontiguousarray(column).view(np.uint32) & 0xFFFF)
+    return column.dtype == np.float32 and rounding.fits(column, "bfloat16")
 
 
 def part_numbers(names: Iterable[Any]) -> Ints:

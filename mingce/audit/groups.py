@@ -2,16 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 
+from mingce.audit import baselines, comparisons
+from mingce.audit.comparisons import (
+    ALSO_GRPO,
+    BATCH_BIASED,
+    BATCH_STD,
+    ITSELF,
+    MEAN,
+    MEANT,
+    WHITENED,
+    WHITENED_ROWS,
+    WITHIN,
+    Compared,
+    Outcome,
+    compare,
+)
 from mingce.audit.credit import constant_rows
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers
-from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.base.texts import sentence_pair
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite
+from mingce.audit.finding import Check, Fault, Finding, Place, phrase
+from mingce.audit.groupings import Words, groupings, prompts
+from mingce.audit.misfits import ROWS_SWAPPED, SURE
+from mingce.audit.whitening import BASELINE, SCALE, SIGN
 from mingce.record.dump import LOSS, unknown_estimator
-from mingce.specs import ESTIMATORS, Estimator
+from mingce.specs import ESTIMATORS
 
 MISFORMED = Fault.of("groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt")
 DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)")
@@ -21,79 +40,90 @@ INCOMPLETE = Fault.of(
 )  # fmt: skip
 MASKED_REWARD = Fault.of("group-counts-masked-reward", "bug", (10,), "x_i = Σ_t m_t·r_t", "verl-project/verl/pull/6362")
 SINGLETON = Fault.of(
-    "group-of-one", "suspicious", (31,), "a group of one has nothing to compare with: A = 0", "rllm-org/rllm/pull/776"
+    "group-of-one", "note", (31,), "a group of one has nothing to compare with: A = 0", "rllm-org/rllm/pull/776"
 )
 HOW = Fault.of("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
-UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (), "A_i = (x_i − mean_g)/std_g")
+OTHER_ESTIMATOR = Fault.of("estimator-differs", "suspicious", (1,), "A_i = f(x_i, rows of the same prompt)", "")
+DUPLICATED = Fault.of("rows-duplicated", "bug", (37, 48), "A_i = f(x_i, rows of the same prompt)")
+OTHER_OUTCOME = Fault.of("group-by-another-outcome", "note", (), "mean of A_i over the rows of a prompt")
+ROWS_OFF = Fault.of("group-rows-off", "bug", (37, 1), "A_i = f(x_i, rows of the same prompt)")
+UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (1, 33, 37), "A_i = (x_i − mean_g)/std_g", "")
 
-Words = tuple[str, str]
-FORMULAS = ("(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x")
-
-
-def _compare(x: Floats, part: Ints, formula: str) -> Floats:
-    parts = int(part.max(initial=-1)) + 1
-    size = np.bincount(part, minlength=parts)[part]
-    mean = (np.bincount(part, x, parts) / np.maximum(np.bincount(part, minlength=parts), 1))[part]
-    gap = x - mean
-    if formula == "x":
-        return x
-    if formula == "x − mean":
-        return gap
-    if formula == "x − mean of the others":
-        return np.where(size > 1, gap * size / np.maximum(size - 1, 1), x)
-    squares = np.bincount(part, gap * gap, parts)[part]
-    std = np.sqrt(squares / np.maximum(size - (formula == FORMULAS[0]), 1))
-    return np.where(std > 1e-7 * (1 + np.abs(mean)), gap / np.maximum(std, 1e-12), 0.0)
+SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4)
 
 
-def _groups(e: Evidence) -> Ints | None:
-    """[B] the number of each row's prompt: by its ids, else by the dumped group or uid."""
-    if e.has("prompt_ids"):
-        names = [",".join(map(str, ids)) for ids in e.row("prompt_ids")]
-    elif e.has("group|uid"):
-        names = [str(name) for name in e.row("group" if e.has("group") else "uid")]
-    else:
-        return None
-    return part_numbers(names)
-
-
-def _groupings(e: Evidence, true: Ints) -> Iterator[tuple[Words, Ints]]:
-    """Ways in which trainers have formed groups by mistake."""
-    rows = len(true)
-    sizes = np.bincount(true)
-    usual = int(np.median(sizes[sizes > 0]))
-    yield sentence_pair("audit.by_row"), np.arange(rows)
-    yield sentence_pair("audit.by_batch"), np.zeros(rows, np.int64)
-    for size in {usual, int(sizes.max()), int(e.settings.group_size or usual)}:
-        if 1 < size < rows:
-            yield sentence_pair("audit.by_windows", size=size), np.arange(rows) // size
-            if rows % size == 0:
-                yield sentence_pair("audit.by_stride", stride=rows // size), np.arange(rows) % (rows // size)
-    within = [(sentence_pair("audit.by_prompt_in_rank"), part_numbers(e.row("rank")))] if e.has("rank") else []
-    within += [
-        (sentence_pair("audit.by_prompt_in_blocks", parts=parts), np.arange(rows) * parts // rows)
-        for parts in (2, 4, 8)
-        if rows > 2 * parts
-    ]
-    for words, part in within:
-        yield words, np.unique(true * rows + part, return_inverse=True)[1].astype(np.int64)
-    for name, key in _BY.items():
-        if e.has(name):
-            yield sentence_pair(key), part_numbers(e.row(name))
-
-
-_BY = {"uid": "audit.by_uid", "group": "audit.by_group", "rank": "audit.by_rank", "micro_batch": "audit.by_micro_batch"}
-
-
-def _outcomes(e: Evidence) -> Iterator[tuple[str, Floats]]:
+def _outcomes(e: Evidence) -> Iterator[Outcome]:
+    """What a response got, in the ways a trainer may sum it."""
     for name in ("rewards", "scores"):
         if e.has(name):
-            yield f"Σ m·{name}", np.where(e.mask, finite(e[name]), 0.0).sum(axis=1)
+            yield Outcome(
+                f"Σ m·{name}", *(np.where(e.mask, x, 0.0).sum(axis=1) for x in (finite(e[name]), e.error(name)))
+            )
     if e.has("outcome"):
-        yield "outcome", np.nan_to_num(np.array([float(x) for x in e.row("outcome")]))
+        yield Outcome("outcome", *e.row_numbers("outcome"))
     for name in ("rewards", "scores"):
         if e.has(name):
-            yield f"Σ {name}", finite(e[name]).sum(axis=1)
+            yield Outcome(f"Σ {name}", finite(e[name]).sum(axis=1), e.error(name).sum(axis=1))
+
+
+@dataclass(frozen=True)
+class Batch:
+    """The rows that have an advantage, their prompts, lengths and outcomes."""
+
+    e: Evidence
+    used: Ints
+    everyone: Ints  # [all rows] the number of the prompt
+    found: Floats
+    error: Floats
+
+    @cached_property
+    def part(self) -> Ints:
+        return np.unique(self.everyone[self.used], return_inverse=True)[1]
+
+    @cached_property
+    def lengths(self) -> Ints:
+        lengths: Ints = self.e.mask.sum(axis=1)[self.used]
+        return lengths
+
+    @cached_property
+    def outcomes(self) -> list[Outcome]:
+        return [one.of(self.used) for one in _outcomes(self.e)]
+
+    @cached_property
+    def singles(self) -> Bools:
+        return np.asarray(np.bincount(self.part)[self.part] == 1)
+
+    @cached_property
+    def judged(self) -> Bools:
+        """Rows that have others to be compared with."""
+        return np.ones_like(self.singles) if self.singles.all() else ~self.singles
+
+    @property
+    def column(self) -> str:
+        return self.e.dump.name_of(LOSS)
+
+    @cached_property
+    def clean(self) -> dict[tuple[str, str], Compared]:
+        """By formula and outcome, what a trainer may mean; verl counts rows without a token in their group too."""
+        coarse = self.e.coarse
+        ways = {
+            (formula, x.name): made
+            for x in self.outcomes
+            for formula, made in comparisons.clean_ways(x, self.part, self.lengths, coarse)
+        }
+        if len(self.used) < len(self.everyone):
+            lengths = self.e.mask.sum(axis=1)
+            for x in _outcomes(self.e):
+                for formula, made in comparisons.clean_ways(x, self.everyone, lengths, coarse):
+                    ways[formula, f"{x.name}, empty rows counted"] = made.of(self.used)
+        return ways
+
+    def misses(self, way: Compared) -> Bools:
+        return way.misses(self.found, self.error) & self.judged
+
+    def places(self, expected: Floats, wrong: Bools) -> tuple[Place, ...]:
+        rows = np.flatnonzero(wrong)[:5]
+        return tuple(Place(int(self.used[i]), None, float(expected[i]), float(self.found[i])) for i in rows)
 
 
 def groups(e: Evidence) -> Iterator[Finding]:
@@ -102,172 +132,237 @@ def groups(e: Evidence) -> Iterator[Finding]:
     spec = ESTIMATORS.get(e.settings.estimator or "")
     if e.has("values") and not (spec is not None and spec.grouped):
         return
-    if unknown_estimator(e.dump) or (
-        spec is not None and spec.kind == "share"
-    ):  # constant in a row, and compared with no other
-        return
-    true = _groups(e)
+    if unknown_estimator(e.dump) or (spec is not None and spec.kind == "share"):
+        return  # constant in a row, and compared with no other
+    if e.settings.estimator in baselines.TOKEN:
+        return  # compared token by token, constant only in answers of one token
+    everyone = prompts(e)
     used = np.flatnonzero(e.mask.any(axis=1))
-    if true is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
+    if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
         return
-    found = column[used, e.mask.argmax(axis=1)[used]]
-    size = np.abs(found).max(initial=0.0)
-    if size > 0:
-        tolerance = size * (3e-2 if e.coarse else 2e-3)
-        findings = list(_decide(e, used, true, found, tolerance))
-        alarming = any((one.severity or one.fault.severity) in ("bug", "suspicious") for one in findings)
-        if not (alarming and spec is not None and _as_defined(e, spec, true, tolerance)):
-            yield from findings
+    first = used, e.mask.argmax(axis=1)[used]
+    yield from _decide(Batch(e, used, everyone, column[first], e.error(LOSS)[first]))
 
 
-def _as_defined(e: Evidence, spec: Estimator, group: Ints, tolerance: float) -> bool:
-    """Whether the advantages are what the declared estimator's definition makes of the rewards."""
-    if spec.twin is None or not e.has("rewards"):
-        return False
-    columns = {"rewards": np.nan_to_num(e["rewards"]).tolist(), "response_mask": e.mask.tolist()}
-    columns |= {"group": group.tolist()} | {name: e.dump.rows[name] for name in spec.row_inputs if e.has(name)}
-    if not set(spec.inputs) <= columns.keys():
-        return False
-    advantages = np.array(spec.estimate(columns, e.settings.known()).advantages)
-    return bool((np.abs(advantages - e[LOSS])[e.mask] <= tolerance).all())
-
-
-def _decide(e: Evidence, used: Ints, everyone: Ints, found: Floats, tolerance: float) -> Iterator[Finding]:
-    """`everyone` numbers the prompts of all rows; only the `used` ones have an advantage that counts."""
-
-    column = e.dump.name_of(LOSS)
-
-    def left(numbers: Floats) -> float:
-        return float(np.quantile(np.abs(numbers - found), 0.98))
-
-    whole = dict(_outcomes(e))
-    outcomes = {name: x[used] for name, x in whole.items()}
-    true = np.unique(everyone[used], return_inverse=True)[1]
-    clean = {
-        (formula, name): _normal(_compare(x, true, formula), found)
-        for name, x in outcomes.items()
-        for formula in FORMULAS[:4]
-    }
-    best = min(clean, key=lambda key: left(clean[key]))
-    if len(used) < len(everyone):  # verl counts rows without a token in their group too
-        clean |= {
-            (formula, f"{name}, empty rows counted"): _normal(_compare(x, everyone, formula)[used], found)
-            for name, x in whole.items()
-            for formula in FORMULAS[:4]
-        }
-    singles = np.bincount(true)[true] == 1
-    alone = singles & (np.abs(found) > tolerance)
-    equals = _equals(next(iter(outcomes.values())), true) & (np.abs(found) < 0.1)  # rounding over almost no deviation
-    judged = ~equals & (~singles | singles.all())
-    for (formula, name), numbers in clean.items():
-        gaps = np.abs(numbers - found)[judged]
-        fits = np.quantile(gaps, 0.9) <= 2 * tolerance if e.coarse and len(gaps) else (gaps <= tolerance).all()
-        if fits and not singles.all():
-            masked = f"Σ m·{name.removeprefix('Σ ')}"
-            if masked in outcomes and np.abs(outcomes[masked] - outcomes[name]).max() > tolerance:
-                places = _row_places(used, clean[(formula, masked)], found, tolerance)
-                yield Finding(MASKED_REWARD, column, {}, places)
-            else:
-                yield Finding(HOW, column, {"how": f"{formula}, x = {name}"})
-            if alone.any():
-                yield Finding(SINGLETON, column, {"count": int(alone.sum())})
+def _decide(b: Batch) -> Iterator[Finding]:
+    if b.found.any() and b.e.settings.estimator in baselines.PROMPT and _baseline_of_prompt(b):
+        yield Finding(BASELINE, b.column, phrase("how", "audit.baseline_of_prompt"))
+        return
+    fitting = [key for key, way in b.clean.items() if not b.misses(way).any()]
+    telling = [key for key in fitting if b.clean[key].tells(b.found)]
+    fitting = [key for key in fitting if key in telling or not key[0].endswith((WHITENED, WHITENED_ROWS))]
+    alone = b.singles & (np.abs(b.found) > 1e-6)
+    if not b.singles.all():
+        if not fitting:
+            yield from _wrong(b)
+        elif telling:
+            yield from _meant(b, telling)
+        if not fitting:
             return
-    if singles.all():
-        if any(left(x) <= tolerance for x in outcomes.values()):
-            yield Finding(SINGLETON, column, {"count": int(alone.sum())})
-        return
-    if any(left(_over_tokens(x, e.mask.sum(axis=1)[used])) <= tolerance for x in outcomes.values()):
-        yield Finding(HOW, column, {"how": "whitened over the batch's tokens, as REINFORCE++"})
-        return
-    expected = clean[best]
-    places = _row_places(used, expected, found, tolerance)
-    wrong = _wrong_groups(e, used, true, outcomes, lambda numbers: left(numbers) <= tolerance)
-    if wrong is not None:
-        share = float((np.abs(expected - found) > tolerance).mean())
-        yield Finding(MISFORMED, column, {"by": wrong[1], "by_zh": wrong[0]}, places, share)
-        return
-    unexplained = Finding(UNEXPLAINED, column, {"residual": left(expected)}, places)
-    yield _rows_moved(e, used, true, found, clean, tolerance) or unexplained
+    elif telling:
+        yield from _meant(b, telling)
+    elif not any(_kept(b, x) for x in b.outcomes):
+        return  # a baseline of its own for each row: nothing to hold it against
+    if alone.any():
+        yield Finding(SINGLETON, b.column, {"count": int(alone.sum())})
 
 
-def _wrong_groups(
-    e: Evidence, used: Ints, true: Ints, outcomes: dict[str, Floats], fits: Callable[[Floats], bool]
-) -> Words | None:
+def _kept(b: Batch, x: Outcome) -> bool:
+    """Whether the advantage is the outcome itself."""
+    return not compare(x, b.part, ITSELF, b.lengths, b.e.coarse).misses(b.found, b.error).any()
+
+
+def _meant(b: Batch, fitting: list[tuple[str, str]]) -> Iterator[Finding]:
+    """How they were compared; and whether that is what the settings say, over the rewards that count."""
+    declared = b.e.settings.estimator
+    allowed = MEANT.get(declared or "")
+    if b.e.dump.source not in ("verl", "mingce"):
+        allowed = (*MEANT["grpo"], *ALSO_GRPO) if declared == "grpo" else allowed
+    elif allowed is None:
+        allowed = tuple(one for one in {key[0] for key in fitting} if one not in (BATCH_STD, BATCH_BIASED))
+    named = [key for key in fitting if allowed is None or key[0] in allowed]
+    formula, name = (named or fitting)[0]
+    how = {"how": f"{formula}, x = {name}"}
+    masked = next((x for x in b.outcomes if x.name == f"Σ m·{name.removeprefix('Σ ')}"), None)
+    if name.startswith("Σ ") and masked is not None and name != masked.name:
+        expected = b.clean[formula, masked.name]
+        yield Finding(MASKED_REWARD, b.column, {}, b.places(expected.numbers, b.misses(expected)))
+    elif not named and not b.singles.all():
+        classes = (1, 30) if formula in (BATCH_STD, BATCH_BIASED) else None
+        yield Finding(OTHER_ESTIMATOR, b.column, how | {"estimator": declared or b.e.dump.source}, classes=classes)
+    else:
+        yield Finding(HOW, b.column, how)
+
+
+def _wrong(b: Batch) -> Iterator[Finding]:
+    """No formula gives the advantages: other rows, another sign or scale, a few rows, or nothing known."""
+    shares = {key: float(b.misses(way).mean()) for key, way in b.clean.items()}
+    allowed = MEANT.get(b.e.settings.estimator or "")
+    order = sorted(shares, key=lambda key: (shares[key], allowed is not None and key[0] not in allowed))
+    best = order[0]
+    way = b.clean[best]
+    wrong = b.misses(way)
+    places = b.places(way.numbers, wrong)
+    copies = _copies(b)
+    if copies is not None:
+        yield copies
+        return
+    misformed = None if shares[best] <= 0.1 else _wrong_groups(b)
+    if misformed is not None:
+        said = {"by": misformed[1], "by_zh": misformed[0]}
+        yield Finding(MISFORMED, b.column, said, places, shares[best])
+        return
+    reason = _line(b) or _rows_moved(b) or _exchanged(b)
+    if reason is None and b.e.settings.estimator is None and _baseline_of_prompt(b):
+        reason = Finding(BASELINE, b.column, phrase("how", "audit.baseline_of_prompt"))
+    if reason is None and _within_prompts(b):
+        reason = Finding(OTHER_OUTCOME, b.column)
+    if reason is None and shares[best] <= 0.3:
+        off = {"count": int(wrong.sum()), "how": f"{best[0]}, x = {best[1]}"}
+        reason = Finding(ROWS_OFF, b.column, off, places, shares[best])
+    residual = float(np.quantile(np.abs(way.numbers - b.found), 0.98))
+    yield reason or Finding(UNEXPLAINED, b.column, {"residual": residual}, places)
+
+
+def _copies(b: Batch) -> Finding | None:
+    """Rows that are there twice, when the groups were compared without the copies."""
+    ids = b.e.dump.columns.get("token_ids")
+    if ids is None:
+        return None
+    seen = np.concatenate([b.part[:, None], np.where(b.e.mask[b.used], ids[b.used], -1)], axis=1)
+    first = np.sort(np.unique(seen, axis=0, return_index=True)[1])
+    if len(first) in (len(seen), 0):
+        return None
+    once = Batch(b.e, b.used[first], b.everyone, b.found[first], b.error[first])
+    if once.singles.all() or not any(
+        way.tells(once.found) and not once.misses(way).any() for way in once.clean.values()
+    ):
+        return None
+    again = np.setdiff1d(np.arange(len(seen)), first)
+    rows = ", ".join(str(int(b.used[i])) for i in again[:5])
+    return Finding(DUPLICATED, b.column, {"count": len(again), "rows": rows}, (), len(again) / len(seen))
+
+
+def _wrong_groups(b: Batch) -> Words | None:
     """By what the groups were formed instead of by prompt, if the advantages show it."""
-    for x in outcomes.values():
-        for number, (words, part) in enumerate(_groupings_of(e, used, true)):
-            for formula in FORMULAS if number == 0 else FORMULAS[:4]:  # x itself only with each row alone
-                if fits(_compare(x, part, formula)):
+    whole = np.zeros(len(b.e.mask), np.int64)
+    whole[b.used] = b.part
+    for x in b.outcomes:
+        for number, (words, part) in enumerate(groupings(b.e, whole)):
+            mine = np.unique(part[b.used], return_inverse=True)[1]
+            for formula in (*WITHIN, ITSELF) if number == 0 else WITHIN:  # x itself only with each row alone
+                if number == 0 and formula != ITSELF:
+                    continue
+                made = compare(x, mine, formula, b.lengths, b.e.coarse)
+                if np.isfinite(made.room).mean() > 0.5 and not made.misses(b.found, b.error).any():
                     return words
     return None
 
 
-def _over_tokens(x: Floats, lengths: Ints) -> Floats:
-    """x whitened with each row counted as often as it has tokens."""
-    count = int(lengths.sum())
-    mean = float(x @ lengths) / count
-    variance = float(np.square(x - mean) @ lengths) / max(count - 1, 1)
-    return np.asarray((x - mean) / max(variance, 1e-12) ** 0.5)
+def _line(b: Batch) -> Finding | None:
+    """A comparison times a factor: the sign, or the scale, is wrong. Of several that fit, the one declared, or whose
+    factor is a round number."""
+    allowed = MEANT.get(b.e.settings.estimator or "")
+    fitting = []
+    for key, way in b.clean.items():
+        numbers = np.where(np.isfinite(way.room), way.numbers, 0.0)
+        power = float(numbers @ numbers)
+        factor = float(numbers @ b.found) / power if power else 0.0
+        if factor == 0 or int((np.abs(numbers) > 3 * way.room)[b.judged].sum()) < 3:
+            continue
+        if not b.misses(Compared(factor * numbers, abs(factor) * way.room)).any():
+            round_to = float(f"{factor:.0e}")
+            fitting.append((allowed is not None and key[0] not in allowed, abs(factor / round_to - 1), key, factor))
+    if not fitting:
+        return None
+    *_, key, factor = min(fitting, key=lambda one: (one[0], round(one[1], 3)))
+    way = b.clean[key]
+    places = b.places(way.numbers, b.misses(way))
+    return Finding(SIGN if factor < 0 else SCALE, b.column, {"factor": factor}, places)
 
 
-def _equals(x: Floats, part: Ints) -> Bools:
-    """[B] rows of groups in which all outcomes are the same."""
-    high, low = np.full(int(part.max()) + 1, -np.inf), np.full(int(part.max()) + 1, np.inf)
-    np.maximum.at(high, part, x)
-    np.minimum.at(low, part, x)
-    return np.asarray((high - low <= 1e-5 * (1 + np.abs(high)))[part])
-
-
-def _groupings_of(e: Evidence, used: Ints, true: Ints) -> Iterator[tuple[Words, Ints]]:
-    whole = np.zeros(len(e.mask), np.int64)
-    whole[used] = true
-    for words, part in _groupings(e, whole):
-        yield words, np.unique(part[used], return_inverse=True)[1]
-
-
-def _normal(numbers: Floats, found: Floats) -> Floats:
-    """The numbers, or those whitened over rows or tokens if that is what fits (an affine image, slope > 0)."""
-    gap, target = numbers - numbers.mean(), found - found.mean()
-    power = float(gap @ gap)
-    if power == 0 or len(found) < 8:
-        return numbers
-    slope = float(gap @ target) / power
-    image = slope * gap + found.mean()
-    return image if slope > 0 and np.abs(image - found).max() < 0.1 * np.abs(numbers - found).max() else numbers
-
-
-def _rows_moved(
-    e: Evidence, used: Ints, true: Ints, found: Floats, clean: dict[tuple[str, str], Floats], tolerance: float
-) -> Finding | None:
+def _rows_moved(b: Batch) -> Finding | None:
     """From some row on the advantages are those of other rows; or only groups that lack rows are off.
 
     A dropped row leaves its group without its true mean, so that rows of whole groups alone are judged.
     """
-    sizes = np.bincount(true)
-    whole = sizes[true] == sizes.max()
-    rows = np.arange(len(found))
-    for expected in clean.values():
-        wrong = np.abs(expected - found) > tolerance
-        places = _row_places(used, expected, found, tolerance)
-        for by in (1, -1, 2, -2, 3, -3, 4, -4):
+    sizes = np.bincount(b.part)
+    whole = sizes[b.part] == sizes.max()
+    rows = np.arange(len(b.found))
+    for way in b.clean.values():
+        wrong = b.misses(way)
+        places = b.places(way.numbers, wrong)
+        for by in SHIFTS:
             other = np.clip(rows + by, 0, len(rows) - 1)
             judged = whole[other] & (rows + by == other)
-            misses = judged & (np.abs(expected[other] - found) > tolerance)
+            misses = judged & way.of(other).misses(b.found, b.error)
             before = np.concatenate([[0], np.cumsum(wrong & whole)])  # misses if the move begins at row k
             after = np.concatenate([np.cumsum(misses[::-1])[::-1], [0]])
             start = int(np.argmin(before + after))
             moved = judged & ~misses & wrong & (rows >= start)
             if before[start] + after[start] == 0 and moved.sum() >= 3:
-                said = {"row": int(used[min(start, len(used) - 1)]), "by": by}
-                return Finding(DESYNC, e.dump.name_of(LOSS), said, places, float(wrong.mean()))
+                said = {"row": int(b.used[min(start, len(b.used) - 1)]), "by": by}
+                return Finding(DESYNC, b.column, said, places, float(wrong.mean()))
         if not whole.all() and wrong[~whole].mean() > 0.5 and not wrong[whole].any():
-            return Finding(INCOMPLETE, e.dump.name_of(LOSS), {}, places, float(wrong.mean()))
+            return Finding(INCOMPLETE, b.column, {}, places, float(wrong.mean()))
     return None
 
 
-def _row_places(used: Ints, expected: Floats, found: Floats, tolerance: float) -> tuple[Place, ...]:
-    wrong = np.flatnonzero(np.abs(expected - found) > tolerance)[:5]
-    return tuple(Place(int(used[i]), None, float(expected[i]), float(found[i])) for i in wrong)
+def _exchanged(b: Batch) -> Finding | None:
+    """The rows that are off have one another's advantages."""
+    for (formula, _), way in b.clean.items():
+        rows = np.flatnonzero(b.misses(way))
+        sure = np.isfinite(way.room[rows]).all()
+        if len(rows) < 2 or not sure or formula not in WITHIN or len(np.unique(way.numbers[rows].round(6))) < 2:
+            continue
+        mine, true = rows[np.argsort(b.found[rows])], rows[np.argsort(way.numbers[rows])]
+        if not (np.abs(b.found[mine] - way.numbers[true]) <= way.room[true] + SURE * b.error[mine]).all():
+            continue
+        pairs = ", ".join(f"{b.used[i]}←{b.used[j]}" for i, j in zip(mine[:4], true[:4], strict=True))
+        said = {"column": b.column, "count": len(rows), "pairs": pairs}
+        return Finding(ROWS_SWAPPED, b.column, said, b.places(way.numbers, b.misses(way)), len(rows) / len(b.found))
+    return None
+
+
+def _baseline_of_prompt(b: Batch) -> bool:
+    """Whether what was taken off the outcomes is one number for each prompt: what its greedy answer got, say.
+
+    Not their median: nobody means that one.
+    """
+    for x in b.outcomes:
+        taken = Outcome(x.name, x.x - b.found, x.error + b.error)
+        if b.misses(Compared(b.found + compare(taken, b.part, MEAN, b.lengths, False).numbers, _room(taken))).any():
+            continue
+        prompts_of = [np.flatnonzero(b.part == one) for one in np.unique(b.part[~b.singles])[:64]]
+        middle = [
+            (np.sort(x.x[rows])[(len(rows) - 1) // 2 : len(rows) // 2 + 1], taken.x[rows[0]]) for rows in prompts_of
+        ]
+        median = [min(abs(m.mean() - b_), abs(m[0] - b_)) <= 1e-5 * (1 + abs(b_)) for m, b_ in middle]
+        return not (median and all(median)) or b.e.settings.estimator in baselines.PROMPT
+    return False
+
+
+def _within_prompts(b: Batch) -> bool:
+    """Whether every prompt's advantages have the same mean and go with the outcome: they were compared within it.
+
+    By something that is not in the dump: several rewards, each by itself.
+    """
+    g = comparisons.Groups(b.part)
+    mean, most = g.mean(b.found), g.mean(np.abs(b.found))
+    several = (g.size > 1) & (most > 1e-3 * most.max(initial=0.0))
+    room = 3 * SURE * g.mean(b.error) + 1e-4 * most.max(initial=0.0)
+    if len(np.unique(b.part[several])) < 2 or not (np.abs(mean - np.median(mean[several])) <= room)[several].all():
+        return False
+    gaps = (compare(x, b.part, MEAN, b.lengths, False).numbers for x in b.outcomes)
+    return any(_correlation(gap[several], (b.found - mean)[several]) > 0.6 for gap in gaps)
+
+
+def _correlation(x: Floats, y: Floats) -> float:
+    return float(x @ y) / max(float(np.sqrt((x @ x) * (y @ y))), 1e-300)
+
+
+def _room(x: Outcome) -> Floats:
+    return 2 * SURE * x.error + 1e-5 * np.abs(x.x)
 
 
 CHECKS = (

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, clip_range, masks, number, ways
+from mingce.audit.aggregation import Terms, clip_range, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
@@ -17,11 +17,13 @@ LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
 
 OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m")
+NEGATIVE = Fault.of("metric-sign", "suspicious", (47,), "metric = Σ m·x / Σ m", "")
 CLIPFRAC = Fault.of("value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]")
 SAME_VALUES = Fault.of("value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update")
 KL_PLACE = Fault.of("kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss")
 KL_TWICE = Fault.of("kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
 KL_NEVER = Fault.of("kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
+_SUMMED = ("seq-mean-token-sum-norm", "seq-mean-token-sum")
 _OVER = {"all": "audit.over_all", "attended": "audit.over_attended", "chosen": "audit.over_chosen"}
 
 
@@ -34,6 +36,10 @@ def metrics(e: Evidence) -> Iterator[Finding]:
     # rows that the loss leaves out may be in a metric; and a mean of the parts' means is no fault in a log
     meant = [way for way in options if way.numerator == way.denominator in ("loss", "chosen")]
     meant = [way for way in meant if not way.mode.endswith("-norm")]
+    mode = declared_mode(e.settings)
+    summed = [way for way in options if way.mode in ((mode,) if mode else _SUMMED) and not (mode and way.classes)]
+    if mode is None:  # a sum over the mask, over all slots: the same as a norm by the row's width
+        summed += [way for way in options if way.numerator in ("loss", "chosen") and way.denominator == "all"]
     # over the padding: the same mask above and below, or a sum of what is 0 behind the mask over all slots
     wrong = [way for way in options if way.denominator in ("all", "attended") and way.mode == "token-mean"]
     for scalar, matrices in _definitions(e).items():
@@ -41,15 +47,22 @@ def metrics(e: Evidence) -> Iterator[Finding]:
         if not np.isfinite(found):
             continue
         terms = [Terms(matrix, error, seen) for matrix, error in matrices]
-        if any(t.fits(way, found) or t.fits(way, -found) for t in terms for way in meant):
+        if any(t.fits(way, found) for t in terms for way in meant):
             continue
+        if any(t.fits(way, -found) for t in terms for way in meant):
+            if scalar == "entropy_mean" and abs(found) > 1e-3:
+                place = Place(None, None, -found, found)
+                yield Finding(NEGATIVE, scalar, {"scalar": scalar, "found": found}, (place,))
+            continue
+        aggregated = scalar == "entropy_mean" and any(t.fits(way, found) for t in terms for way in summed)
         for one in terms:
             fits = [way for way in wrong if one.fits(way, found)]
             expected, size = one.number(meant[0]), one.size(meant[0])
             if fits and abs(expected - found) > EFFECT * size:
                 over = phrase("over", _OVER[fits[0].denominator])
                 values = {"scalar": scalar, "found": found, "expected": expected, **over}
-                level: Severity = "convention" if e.dump.source == "trl" else "bug"  # TRL's PPO logs approx_kl so
+                # TRL's PPO logs approx_kl so; verl aggregates the entropy as it does the loss
+                level: Severity = "convention" if e.dump.source == "trl" or aggregated else "bug"
                 yield Finding(OVER_PADS, scalar, values, (Place(None, None, expected, found),), severity=level)
                 break
 

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
 from mingce.audit import geometry
-from mingce.audit.evidence import Bools, Evidence, once
+from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.kl import kl_estimates
 from mingce.record.dump import LOSS, RAW
 
 LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
@@ -20,7 +21,6 @@ MAKING = (
 OPPOSITE = {"rollout_log_probs": "old_log_probs", "old_log_probs": "rollout_log_probs"}
 FARTHEST = -1000.0  # no model gives a token that it drew so small a log-probability
 ROUNDING = 1e-3  # a log-softmax in float32 may end this far above 0, not farther
-VARIED = 32  # so many different numbers must sit on the half-precision grid before it means anything
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -100,7 +100,7 @@ def log_probs(e: Evidence) -> Iterator[Finding]:
             yield from _filled(e, name, filled)
         yield from _pad_fill(e, name)
         above = e.mask & ~filled & (column > ROUNDING) & np.isfinite(column)
-        if above.any() and not known and _kind(e, name) == "float32":
+        if above.any() and not known and e.kind(name) == "float32":
             values = {"column": name, "largest": float(column[above].max())}
             yield Finding(
                 POSITIVE, name, values, e.places(above, np.zeros(above.shape), column), float(above.any(axis=1).mean())
@@ -170,8 +170,8 @@ def _grown(seed: Bools, within: Bools) -> Bools:
 
 
 def half_precision(e: Evidence) -> Iterator[Finding]:
-    """Log-probs on the grid of a 16-bit format, in a dump whose other columns are finer."""
-    kinds = {name: _kind(e, name) for name in MAKING if e.dump.holds(name)}
+    """Log-probs on the grid of a 16-bit format, in a dump with finer columns: computed so, or only stored?"""
+    kinds = {name: e.kind(name) for name in MAKING if e.dump.holds(name)}
     coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
     own = [name for name in LOG_PROBS[1:] if name in coarse]
     if not own:
@@ -180,32 +180,58 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
     alone = set(coarse) <= set(LOG_PROBS)
     values = {"columns": ", ".join(own), "kind": coarse[own[0]]}
     # the engine's log-probs come from elsewhere: that they are finer says nothing about how this dump was written
-    if [name for name in finer if name != "rollout_log_probs"] or (finer and alone):
-        stored = all(e.dump.stored.get(name) in ("bfloat16", "float16") for name in own)
-        places = e.places(e.mask & (e[own[0]] != 0), np.full(e.mask.shape, np.nan), e[own[0]])[:3]
-        yield Finding(HALF, own[0], values, places, severity="suspicious" if stored else None)
-    else:
+    mixed = bool([name for name in finer if name != "rollout_log_probs"] or (finer and alone))
+    used = [says for says in _computed_with(e) if says is not None] if mixed else []
+    uneven = any(kinds.get(name) == "float32" for name in LOG_PROBS)  # who stores rounded log-probs rounds them all
+    if not mixed or False in used or not (used or uneven):
         yield Finding(ROUNDED_DUMP, own[0], values)
+        return
+    places = e.places(e.mask & (e[own[0]] != 0), np.full(e.mask.shape, np.nan), e[own[0]])[:3]
+    yield Finding(HALF, own[0], values, places, severity=None if used else "suspicious")
 
 
-def _kind(e: Evidence, name: str) -> str | None:
-    """The format whose grid holds the column's numbers; None when too few numbers say so."""
-    column = e.dump.column(name)
-    seen = column[e.mask & np.isfinite(column) & (column != 0)]
-    if seen.dtype == np.float64:
-        with np.errstate(over="ignore"):
-            narrow = seen.astype(np.float32)
-        if not np.array_equal(narrow.astype(np.float64), seen):
-            return "float32" if len(np.unique(seen[:4096])) >= VARIED else None
-        seen = narrow
-    if seen.dtype != np.float32:
+def _computed_with(e: Evidence) -> Iterator[bool | None]:
+    """Whether finer columns follow from the log-probs as they stand, digit by digit; None where that is not told."""
+    with np.errstate(all="ignore"):
+        if e.has("old_log_probs", "ref_log_probs"):
+            estimates = kl_estimates(e["old_log_probs"] - e["ref_log_probs"]).values()
+            if e.has("kl") and e.kind("kl") == "float32":
+                yield _any(_follows(e, e["kl"], one) for one in estimates)
+            if e.has("rewards", "scores") and e.kind("rewards") == "float32":
+                yield _any(_follows(e, e["scores"] - e["rewards"], one) for one in estimates)
+        if e.has("ratio", "new_log_probs", "old_log_probs") and e.kind("ratio") == "float32":
+            yield _follows(e, e["ratio"], np.exp(e["new_log_probs"] - e["old_log_probs"]))
+        if e.has("approx_kl", "new_log_probs", "old_log_probs"):
+            yield _logged_with(e, "approx_kl", "old_log_probs", "new_log_probs")
+
+
+def _logged_with(e: Evidence, scalar: str, one: str, other: str) -> bool | None:
+    """Whether a logged mean of two columns' difference is theirs to all its digits; None if it is another mean."""
+    where = e.mask & e.loss_mask & np.isfinite(e[one]) & np.isfinite(e[other])
+    x, logged, count = (e[one] - e[other])[where], e.dump.scalars[scalar], max(int(where.sum()), 1)
+    noise = float(np.sqrt(np.sum((e.error(one) + e.error(other))[where] ** 2))) / count
+    size = float(np.abs(x).mean()) if len(x) else 0.0
+    gap = min(abs(logged - float(mean)) for mean in (x.mean(), (0.5 * x**2).mean(), (np.expm1(-x) + x).mean()))
+    exact = 2e-6 * size + 1e-9
+    if size == 0 or noise < 20 * exact or gap > 6 * noise:
         return None
-    if len(np.unique(seen[:4096])) < VARIED:
+    return gap <= exact
+
+
+def _any(says: Iterable[bool | None]) -> bool | None:
+    known = [one for one in says if one is not None]
+    return any(known) if known else None
+
+
+def _follows(e: Evidence, column: Floats, source: Floats) -> bool | None:
+    """Whether the column is a multiple of the source to all its digits; None where it is all but 0."""
+    where = e.mask & np.isfinite(column) & np.isfinite(source)
+    x, y = source[where], column[where]
+    power = float(x @ x)
+    if power == 0 or float(y @ y) < 1e-12 * len(y):
         return None
-    bits = np.bitwise_or.reduce(np.ascontiguousarray(seen).view(np.uint32))
-    if not bits & np.uint32(0xFFFF):
-        return "bfloat16"
-    return "float16" if not bits & np.uint32(0x1FFF) else "float32"
+    left = y - float(x @ y) / power * x
+    return float(left @ left) < 1e-6 * float(y @ y)
 
 
 VALUES = Check.of("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)

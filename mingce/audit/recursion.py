@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Floats, last_slot
+from mingce.audit.evidence import Bools, Floats, Ints, last_slot
 
 
 @dataclass(frozen=True)
@@ -24,6 +24,9 @@ ENDS = ("end", "value", "slot", "pads")  # what follows the last chosen token: n
 
 def one_step(c: Columns, mask: Bools, gamma: float, decay: float, holes: str, end: str) -> Floats:
     """[B, T] the advantage each chosen token should have, given the dumped advantage of the next chosen one."""
+    if (holes, end) == ("skip", "end"):
+        later = gamma * following(c.values, mask) + decay * following(c.advantages, mask)
+        return np.where(mask, c.rewards + later - c.values, 0.0)
     expected = np.zeros_like(c.rewards)
     rows, width = mask.shape
     last = last_slot(mask)
@@ -48,6 +51,17 @@ def one_step(c: Columns, mask: Bools, gamma: float, decay: float, holes: str, en
     return expected
 
 
+def following(column: Floats, mask: Bools) -> Floats:
+    """[B, T] what the column holds at the next chosen slot; 0 where there is none."""
+    rows, width = mask.shape
+    slots = np.where(mask, np.arange(width), width)
+    ahead: Ints = np.full((rows, width), width)
+    ahead[:, :-1] = np.minimum.accumulate(slots[:, ::-1], axis=1)[:, ::-1][:, 1:]
+    padded = np.concatenate([column, np.zeros((rows, 1))], axis=1)
+    found: Floats = np.take_along_axis(padded, ahead, axis=1)
+    return found
+
+
 def neighbours(mask: Bools) -> Bools:
     """Chosen tokens whose next slot is chosen too."""
     pairs = np.zeros_like(mask)
@@ -57,46 +71,71 @@ def neighbours(mask: Bools) -> Bools:
 
 @dataclass(frozen=True)
 class Discount:
-    """γ, γλ, and the root mean square of what they leave unexplained, relative to the numbers' own."""
+    """γ, γλ, their standard errors, and what they leave unexplained: its root mean square in units of the rounding."""
 
     gamma: float
     decay: float
     residual: float
+    errors: tuple[float, float] = (0.0, 0.0)
 
     @property
     def lam(self) -> float:
         return self.decay / self.gamma if self.gamma else 0.0
 
+    @property
+    def fits(self) -> bool:
+        """Whether what is left may be rounding; not where nothing could be judged."""
+        return self.residual <= 1.0
+
+    @property
+    def plausible(self) -> bool:
+        """Whether a person may have set these: 0 ≤ γ ≤ 1, 0 ≤ λ ≤ 1, as far as they can be seen."""
+        far, near = (0.01 + 4 * error for error in self.errors)
+        return -far <= self.gamma <= 1 + far and -near - 0.01 <= self.decay <= self.gamma + far + near
+
 
 def fit_discount(
-    c: Columns, pairs: Bools, fixed: tuple[float, float] | None = None, known_gamma: float = 1.0
+    c: Columns, pairs: Bools, room: Floats, fixed: tuple[float | None, float | None] = (None, None), unseen: float = 1.0
 ) -> Discount:
     """γ and γλ from A_t − r_t + V_t = γ·V_{t+1} + γλ·A_{t+1} on neighbouring chosen tokens.
 
-    `known_gamma` is taken where γ cannot be seen; `fixed` only asks how well those two fit.
+    `room` is how far rounding may have moved each step. What is `fixed` is only asked how well it fits; γ = `unseen`
+    where it cannot be seen.
     """
     here = pairs[:, :-1]
-    y = (c.advantages - c.rewards + c.values)[:, :-1][here]
-    design = np.stack([c.values[:, 1:][here], c.advantages[:, 1:][here]], axis=1)
-    own = np.stack([c.advantages[:, :-1][here], c.values[:, :-1][here]])
-    size = np.sqrt(np.mean(np.square(own))) if len(y) else 0.0
-    if len(y) < 4 or size == 0:
+    weight = 1 / np.maximum(room[:, :-1][here], 1e-300)
+    y = (c.advantages - c.rewards + c.values)[:, :-1][here] * weight
+    ahead = [column[:, 1:][here] * weight for column in (c.values, c.advantages)]
+    if len(y) < 4 or not (c.advantages[pairs].any() or c.values[pairs].any()):
         return Discount(np.nan, np.nan, np.nan)
-    if fixed is None and np.abs(design[:, 0]).max() <= 1e-6 * np.abs(design[:, 1]).max():
-        # a value head that still says 0 everywhere: γ cannot be seen, only γλ
-        ahead = design[:, 1]
-        fixed = known_gamma, float(ahead @ y / (ahead @ ahead))
-    gamma, decay = np.linalg.lstsq(design, y, rcond=None)[0] if fixed is None else fixed
-    left = y - design @ np.array([gamma, decay])
-    return Discount(float(gamma), float(decay), float(np.sqrt(np.mean(left * left)) / size))
+    if fixed[0] is None and np.abs(ahead[0]).max() <= 1e-6 * np.abs(ahead[1]).max():
+        fixed = unseen, fixed[1]  # a value head that still says 0 everywhere: γ cannot be seen, only γλ
+    free = [k for k in (0, 1) if fixed[k] is None]
+    known = sum((ahead[k] * float(fixed[k] or 0.0) for k in (0, 1) if k not in free), np.zeros_like(y))
+    found, errors = [fixed[0] or 0.0, fixed[1] or 0.0], [0.0, 0.0]
+    left = y - known
+    if free:
+        design = np.stack([ahead[k] for k in free], axis=1)
+        solution = np.linalg.lstsq(design, left, rcond=None)[0]
+        left = left - design @ solution
+        unsure = np.sqrt(np.diag(np.linalg.pinv(design.T @ design)) * float(np.mean(left * left)))
+        for k, value, error in zip(free, solution, unsure, strict=True):
+            found[k], errors[k] = float(value), float(error)
+    residual = float(np.sqrt(np.mean(left * left)))
+    return Discount(float(found[0]), float(found[1]), residual, (errors[0], errors[1]))
 
 
-def round_discount(c: Columns, pairs: Bools, found: Discount) -> Discount:
-    """The same with γ and λ rounded to what a person would write, when that fits as well."""
-    for digits in (2, 3, 4):
-        gamma = round(found.gamma, digits)
-        lam = round(found.decay / gamma, digits) if gamma else 0.0
-        rounded = fit_discount(c, pairs, (gamma, gamma * lam))
-        if rounded.residual <= max(1.5 * found.residual, 1e-6):
-            return rounded
+def round_discount(c: Columns, pairs: Bools, room: Floats, found: Discount) -> Discount:
+    """The same with γ and λ rounded to what a person would write, when that fits as well: γ = 1 before others."""
+    enough = max(1.1 * found.residual, 0.1)
+    undiscounted = fit_discount(c, pairs, room, (1.0, None))
+    for near in (undiscounted, found):
+        if near.residual > enough:
+            continue
+        for digits in (2, 3, 4):
+            gamma = round(near.gamma, digits)
+            lam = round(near.decay / gamma, digits) if gamma else 0.0
+            rounded = fit_discount(c, pairs, room, (gamma, gamma * lam))
+            if rounded.residual <= enough:
+                return Discount(rounded.gamma, rounded.decay, rounded.residual, found.errors)
     return found

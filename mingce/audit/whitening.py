@@ -10,9 +10,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.credit import raw_advantages
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers
+from mingce.audit import baselines, misfits
+from mingce.audit.credit import raw_advantages, raw_error, step_of
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers, rows_with, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.misfits import SURE
 from mingce.record.dump import LOSS, RAW
 
 EPSILON = 1e-8
@@ -24,7 +26,12 @@ MEAN_BACK = Fault.of("mean-added-back", "bug", (32,), "mean of Â_t = 0 over cho
 HOW = Fault.of("whitening", "convention", (), "Â_t = (A_t − μ)/√(σ² + ε)")
 PADS = Fault.of("advantages-on-pads", "convention", (), "Â_t where m_t = 0")
 DEGENERATE = Fault.of("whitening-degenerate", "bug", (31,), "N ≤ 1 ⇒ Â = 0")
-UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (), "Â_t = (A_t − μ)/σ")
+OTHER_STATISTICS = Fault.of("whitened-with-other-statistics", "suspicious", (29, 30), "Â_t = (A_t − μ)/σ", "")
+SIGN = Fault.of("advantage-sign", "bug", (33, 37), "Â_t rises with A_t", "")
+SCALE = Fault.of("advantage-scale", "suspicious", (), "Â_t = A_t or (A_t − μ)/σ, not times a factor")
+BASELINE = Fault.of("baseline", "convention", (), "Â_t = R_t − b")
+CUT = Fault.of("advantages-cut", "suspicious", (), "Â_t = (A_t − μ)/σ, not held within bounds")
+UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (29, 30, 33), "Â_t = (A_t − μ)/σ", "")
 
 
 @dataclass(frozen=True)
@@ -48,27 +55,34 @@ def _statistics(raw: Floats, over: Bools, part: Ints, parts: int, bessel: bool) 
     return mean[part][:, None], np.sqrt(variance + EPSILON)[part][:, None]
 
 
-def _ways(e: Evidence, raw: Floats, loss: Bools) -> Iterator[tuple[Way, Floats]]:
-    """Clean ways first: the first that fits is taken."""
+def _ways(e: Evidence, raw: Floats, loss: Bools) -> Iterator[tuple[Way, Floats, Floats]]:
+    """Each way with its numbers and what the raw ones were divided by. Clean ways first."""
     rows = len(raw)
     one = np.zeros(rows, np.int64)
     everything = np.ones_like(loss)
     whole = (("chosen", loss), ("attended", e.attended), ("all", everything))
-    yield Way("chosen", "batch", 1, True, "raw"), raw
+    unit = np.ones((rows, 1))
+    yield Way("chosen", "batch", 1, True, "raw"), raw, unit
     for tokens, over in whole:
         for bessel in (True, False):
             mean, std = _statistics(raw, over, one, 1, bessel)
-            yield Way(tokens, "batch", 1, bessel, "whitened"), (raw - mean) / std
-            yield Way(tokens, "batch", 1, bessel, "mean back"), (raw - mean) / std + mean
+            yield Way(tokens, "batch", 1, bessel, "whitened"), (raw - mean) / std, std
+            yield Way(tokens, "batch", 1, bessel, "mean back"), (raw - mean) / std + mean, std
             if tokens == "chosen":
-                yield Way(tokens, "batch", 1, bessel, "scaled"), raw / std
-                yield Way(tokens, "batch", 1, bessel, "centred"), raw - mean
+                yield Way(tokens, "batch", 1, bessel, "scaled"), raw / std, std
+                yield Way(tokens, "batch", 1, bessel, "centred"), raw - mean, unit
+    count = np.maximum(loss.sum(axis=0, keepdims=True), 1)  # the wrong axis: each position over the rows
+    mean = np.where(loss, raw, 0.0).sum(axis=0, keepdims=True) / count
+    squares = np.where(loss, np.square(raw - mean), 0.0).sum(axis=0, keepdims=True)
+    for bessel in (True, False):
+        std = np.sqrt(squares / np.maximum(count - bessel, 1) + EPSILON)
+        yield Way("chosen", "slot", raw.shape[1], bessel, "whitened"), (raw - mean) / std, std
     for scope, part in _parts(e, rows):
         parts = int(part.max()) + 1
         for tokens, over in whole:
             for bessel in (True, False):
                 mean, std = _statistics(raw, over, part, parts, bessel)
-                yield Way(tokens, scope, parts, bessel, "whitened"), (raw - mean) / std
+                yield Way(tokens, scope, parts, bessel, "whitened"), (raw - mean) / std, std
 
 
 def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
@@ -87,7 +101,7 @@ def _parts(e: Evidence, rows: int) -> Iterator[tuple[str, Ints]]:
 
 SCOPES = {
     "rank": "audit.scope_rank", "micro_batch": "audit.scope_micro_batch", "minibatch": "audit.scope_minibatch",
-    "row": "audit.scope_row", "block": "audit.scope_block",
+    "row": "audit.scope_row", "slot": "audit.scope_slot", "block": "audit.scope_block",
 }  # fmt: skip
 TOKENS = {"attended": "audit.over_attention_mask", "all": "audit.over_whole_tensor"}
 HOWS = {
@@ -101,7 +115,7 @@ def whitening(e: Evidence) -> Iterator[Finding]:
     """Which way of whitening gives the stored advantages?"""
     if "returns" in e.broken and not e.has(RAW):
         return  # the raw advantages would be returns − values
-    raw = raw_advantages(e)
+    raw, error = raw_advantages(e), raw_error(e)
     loss = e.mask & e.loss_mask
     found = e[LOSS]
     judged = loss & np.isfinite(raw) & np.isfinite(found)
@@ -111,23 +125,144 @@ def whitening(e: Evidence) -> Iterator[Finding]:
         if abs(value) > 1e-3 and not np.isclose(value, float(raw[judged][0])):
             yield Finding(DEGENERATE, e.dump.name_of(LOSS), {"count": count, "found": value})
         return
-    spread = float(np.std(raw[judged])) if count else 0.0
-    if count < 4 or spread < 1e-6 * (1 + float(np.abs(raw[judged]).max())) or judged.sum() < loss.sum():
+    if count < 4 or count < loss.sum() or not _varied(raw[judged], error[judged]):
         return
-    raw = finite(raw)
-    tolerance = (2e-2 if e.coarse else 1e-4) * max(float(np.sqrt(np.mean(np.square(found[judged])))), 1e-12)
-    fits: dict[Way, float] = {}
-    for way, numbers in _ways(e, raw, loss):
-        fits[way] = float(np.sqrt(np.mean(np.square(numbers - found)[judged])))
-        if fits[way] <= 0.1 * tolerance:
+    raw, found = finite(raw), finite(found)
+    tried = _tried(e, raw, error, found, judged)
+    best = _chosen(tried, count)
+    if best is not None:
+        yield from _judge(e, best, found, raw, loss, judged)
+    else:
+        yield from _unexplained(e, tried, raw, error, found, judged)
+
+
+def _varied(raw: Floats, error: Floats) -> bool:
+    """Whether the raw advantages differ by more than rounding, so that a division by their spread says anything."""
+    spread = float(np.std(raw))
+    return spread > max(1e-6 * (1 + float(np.abs(raw).max())), 2 * float(np.sqrt(np.mean(error**2))))
+
+
+@dataclass(frozen=True)
+class Tried:
+    """A way, its numbers, and how far the stored ones are from them, in units of what rounding may do."""
+
+    way: Way
+    numbers: Floats
+    room: Floats
+    off: float  # share of the tokens that are farther
+    left: float  # root mean square
+
+
+def _tried(e: Evidence, raw: Floats, error: Floats, found: Floats, judged: Bools) -> list[Tried]:
+    tried = []
+    own, count = e.error(LOSS), int(judged.sum())
+    noise, unit = (
+        float(np.sqrt(np.mean(error[judged] ** 2))),
+        float((own / np.maximum(np.abs(found), 1e-30))[judged].min()),
+    )
+    for way, numbers, std in _ways(e, raw, judged):
+        # the mean and the deviation are of rounded numbers, and ε is added here or there
+        k = noise / np.maximum(std, 1e-12)
+        loose = unit + 2e-5 + 3 * k / count**0.5 + k * k + np.minimum(EPSILON / np.maximum(std, 1e-12) ** 2, 0.1)
+        room = SURE * (error / std + own) + loose * (1 + np.abs(numbers))
+        if np.mean(room[judged] ** 2) > 0.25 * np.mean(found[judged] ** 2):
+            continue  # divided by next to nothing: anything would fit
+        gap = np.abs(numbers - found)[judged] / room[judged]
+        left = float(np.sqrt(np.mean(gap * gap)))
+        tried.append(Tried(way, numbers, room, float((gap > 1).mean()), left))
+        if left <= 0.02 and tried[-1].off == 0:
             break
-    best = min(fits, key=lambda way: fits[way])
-    near = [way for way, left in fits.items() if left <= max(tolerance if e.coarse else 0.0, 1.5 * fits[best])]
-    best = near[0]  # the cleanest of those that fit as well
-    if fits[best] > tolerance:
-        yield Finding(UNEXPLAINED, e.dump.name_of(LOSS), {"residual": fits[best]})
+    return tried
+
+
+def _chosen(tried: list[Tried], count: int) -> Way | None:
+    """The first that fits, or one that fits better beyond chance."""
+    fitting = [one for one in tried if one.off == 0]
+    if not fitting:
+        return None
+    first, best = fitting[0], min(fitting, key=lambda one: one.left)
+    better = first.left > 0.1 and first.left**2 > best.left**2 * (1 + 50 / count)
+    return best.way if better else first.way
+
+
+def _unexplained(
+    e: Evidence, tried: list[Tried], raw: Floats, error: Floats, found: Floats, judged: Bools
+) -> Iterator[Finding]:
+    """No way gives all the numbers: a baseline, a line in the raw ones, other rows, a few tokens, or nothing known."""
+    column = e.dump.name_of(LOSS)
+    room = SURE * (error + e.error(LOSS)) + 1e-5 * e.scale(raw, found)
+    how = baselines.baseline(e, raw - found, room, judged)
+    if how is not None:
+        yield Finding(BASELINE, column, phrase("how", how))
         return
-    yield from _judge(e, best, found, raw, loss, judged)
+    if not any((one.way.kind, one.way.tokens, one.way.scope) == ("whitened", "chosen", "batch") for one in tried):
+        return  # rounding has taken too much of it
+    witness = misfits.returns_of_others(e, step_of(e), settled=False) if e.has("rewards", "values") else None
+    if witness is not None:
+        yield witness
+        return
+    best = min(tried, key=lambda one: (one.off, one.left))
+    cut = _cut(e, tried, found, judged)
+    if cut is not None or best.off <= 0.2:
+        yield cut or _few(e, best, found, judged)
+        return
+    for one in tried:
+        if one.way.kind in ("raw", "whitened") and (one.way.tokens, one.way.scope) == ("chosen", "batch"):
+            moved = misfits.rows_alike(column, found, one.numbers, one.room, judged)
+            if moved is not None:
+                yield moved
+                return
+    yield _line(e, tried, raw, error, found, judged) or Finding(UNEXPLAINED, column, {"residual": best.left})
+
+
+def _few(e: Evidence, best: Tried, found: Floats, judged: Bools) -> Finding:
+    """All but a few tokens fit: those, which may be of other rows or have another sign."""
+    column, wrong = e.dump.name_of(LOSS), judged & (np.abs(best.numbers - found) > best.room)
+    places, share = e.places(wrong, best.numbers, found), share_of_rows(wrong, judged)
+    if (np.abs(best.numbers + found) <= best.room)[wrong].all():
+        return Finding(SIGN, column, {"factor": -1.0}, places, share)
+    moved = misfits.rows_alike(column, found, best.numbers, best.room, judged, rows_with(wrong))
+    residual = float(np.abs(best.numbers - found)[wrong].max())
+    return moved or Finding(UNEXPLAINED, column, {"residual": residual}, places, share, classes=(33, 37))
+
+
+def _cut(e: Evidence, tried: list[Tried], found: Floats, judged: Bools) -> Finding | None:
+    """The advantages held within bounds."""
+    low, high = float(found[judged].min()), float(found[judged].max())
+    for one in tried:
+        held = np.clip(one.numbers, low, high)
+        wrong = judged & (np.abs(one.numbers - found) > one.room)
+        if (np.abs(held - found) <= one.room)[judged].all() and wrong.sum() >= 2:
+            places = e.places(wrong, one.numbers, found)
+            return Finding(CUT, e.dump.name_of(LOSS), {"low": low, "high": high}, places, share_of_rows(wrong, judged))
+    return None
+
+
+def _line(e: Evidence, tried: list[Tried], raw: Floats, error: Floats, found: Floats, judged: Bools) -> Finding | None:
+    """The stored advantages are a line in the raw ones: flipped, times a factor, or with another mean and deviation."""
+    x, y = raw[judged], found[judged]
+    slope = float((x - x.mean()) @ (y - y.mean()) / ((x - x.mean()) @ (x - x.mean())))
+    offset = float(y.mean() - slope * x.mean())
+    column, room = e.dump.name_of(LOSS), SURE * (abs(slope) * error + e.error(LOSS))[judged]
+    room = room + 1e-4 * (abs(offset) + np.abs(y))
+    if slope == 0 or not (np.abs(slope * x + offset - y) <= room).all():
+        return None
+    plain = {
+        one.way.kind: one.numbers for one in reversed(tried) if one.way.scope == "batch" and one.way.tokens == "chosen"
+    }
+    for kind in (kind for kind in ("raw", "whitened") if kind in plain):
+        numbers = plain[kind][judged]
+        factor = float(numbers @ y / (numbers @ numbers))
+        if not (np.abs(factor * numbers - y) <= 3 * room).all():
+            continue
+        places = e.places(judged, plain[kind], found)
+        if factor < 0:
+            return Finding(SIGN, column, {"factor": factor}, places)
+        classes = (29, 30) if kind == "whitened" else None
+        return Finding(SCALE, column, {"factor": factor}, places, classes=classes)
+    if slope < 0:
+        return Finding(SIGN, column, {"factor": slope}, e.places(judged, -found, found))
+    return Finding(OTHER_STATISTICS, column, {"mean": -offset / slope, "std": 1 / slope})
 
 
 def _judge(e: Evidence, way: Way, found: Floats, raw: Floats, loss: Bools, judged: Bools) -> Iterator[Finding]:
