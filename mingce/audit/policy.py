@@ -16,6 +16,7 @@ from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifte
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.identities import SURE, Gap, explained, gap, surprise
+from mingce.audit.strays import Stray
 from mingce.audit.updates import comparable, only, padding
 
 QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
@@ -29,9 +30,12 @@ SHIFTED = Fault.of("shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q
 REORDERED = Fault.of("reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token")
 DRIFTED = Fault.of("drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token")
 UNRELATED = Fault.of(
-    "unrelated-log-probs", "bug", (6, 12, 18, 40),
+    "unrelated-log-probs", "bug", (6, 12, 18),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
+FEW_ROWS = Fault.of(
+    "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
+)
 PADDED = Fault.of("gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding")
 TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1")
 NOT_SAMPLED_FROM = Fault.of("rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1")
@@ -44,6 +48,50 @@ OTHER_POLICY = Fault.of(
 )
 NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)")
 IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)")
+
+# ── a few rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_KINDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "shift": ("audit.stray_shift", (18,)),
+    "drift": ("audit.stray_drift", (12,)),
+    "row": ("audit.stray_row", (37, 40)),
+    "order": ("audit.stray_order", (40,)),
+    "unknown": ("audit.stray_unknown", FEW_ROWS.classes),
+}
+
+
+def few_rows(e: Evidence) -> Iterator[Finding]:
+    """Rows, or turns of them, whose log-probs are of other tokens while the rest of the batch is in line."""
+    found = updates.stray_rows(e)
+    if not found:
+        return
+    rows = {other: {stray.row for stray in few} for other, few in found.items()}
+    other = max(found, key=lambda one: len(rows[one]))
+    columns = ("old_log_probs", other)
+    if other != "rollout_log_probs" and len(found) == 1:  # the old ones agree with another column
+        columns = (other, "old_log_probs")
+    first = found[other][0]
+    key, classes = _KINDS[first.kind]
+    how = phrase("how", key, shift=-first.shift, other=first.other, token=first.start)
+    where = phrase("where", "audit.stray_turn", turn=first.turn) if first.turn else {"where": "", "where_zh": ""}
+    values = {
+        "column": columns[0], "other": columns[1], "count": len(rows[other]), "rows": len(e.mask),
+        "row": first.row, "start": first.start, "end": first.end, **how, **where,
+    }  # fmt: skip
+    share = len(rows[other]) / max(int(e.mask.any(axis=1).sum()), 1)
+    yield Finding(FEW_ROWS, columns[0], values, _strayed(e, columns, found[other]), share, classes=classes)
+
+
+def _strayed(e: Evidence, columns: tuple[str, str], found: list[Stray]) -> tuple[Place, ...]:
+    """The token of each stray row that is farthest off."""
+    places = []
+    for stray in found[:5]:
+        here = slice(stray.start, stray.end + 1)
+        one, two = (np.where(e.mask[stray.row, here], e[name][stray.row, here], 0.0) for name in columns)
+        at = int(np.abs(one - two).argmax())
+        places.append(Place(stray.row, stray.start + at, float(two[at]), float(one[at])))
+    return tuple(places)
+
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -269,6 +317,7 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
+    Check.of("K10 few rows", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), few_rows),
     Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
     Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,

@@ -8,12 +8,14 @@ import numpy as np
 
 from mingce.audit import geometry, precision
 from mingce.audit.alignment import align
-from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
+from mingce.audit.strays import Stray, strays
 
 SAME = 1e-4  # log-probs this close are the same number
 QUIET = 2e-3  # two forward passes of one model agree to about this
+FEW_ROWS = 0.1  # of the rows: when more are out of line, the batch is
 FEW = 20  # tokens from which a comparison that should be exact says something
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -34,6 +36,14 @@ REFERENCE_SHIFTED = Fault.of(
 
 
 def comparable(e: Evidence, *names: str) -> Bools:
+    """[B, T] chosen tokens on which every one of the columns holds a log-prob, without the few rows out of line."""
+    use = _filled(e, *names)
+    for found in stray_rows(e).values():
+        use[[stray.row for stray in found]] = False
+    return use
+
+
+def _filled(e: Evidence, *names: str) -> Bools:
     """[B, T] chosen tokens on which every one of the columns holds a log-prob: finite, and no fill value."""
     use: Bools = e.mask & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
     for name in names:
@@ -42,6 +52,24 @@ def comparable(e: Evidence, *names: str) -> Bools:
         if not column[e.mask].any():
             use[:] = False
     return use
+
+
+@once
+def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
+    """Where the old log-probs of a few rows are of other tokens than those of a column; none where many rows are."""
+    found: dict[str, list[Stray]] = {}
+    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e):
+        return found
+    for other in ("rollout_log_probs", "ref_log_probs", "new_log_probs"):
+        if other not in e.dump.columns:
+            continue
+        use = _filled(e, "old_log_probs", other)
+        old, theirs = only(e, "old_log_probs", use), only(e, other, use)
+        if few := strays(old, theirs, use):
+            lie = align(old, theirs, use)
+            if lie.kind == "aligned" or lie.rows.sum() <= max(1.0, FEW_ROWS * int(use.any(axis=1).sum())):
+                found[other] = few
+    return found
 
 
 def only(e: Evidence, name: str, use: Bools) -> Floats:
