@@ -16,9 +16,12 @@ from mingce.base.texts import sentence_pair
 from mingce.specs import AGGREGATIONS
 from mingce.specs.settings import DumpSettings
 
-MODES = tuple(AGGREGATIONS)
+MODES = tuple(dict.fromkeys((*AGGREGATIONS, "token-sum")))
 SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
-_LOSS_TYPES = dict(bnpo="token-mean", dapo="token-mean", grpo="seq-mean-token-mean", dr_grpo="seq-mean-token-sum-norm")
+_LOSS_TYPES = dict(
+    bnpo="token-mean", dapo="token-mean", cispo="token-mean", vespo="token-mean", grpo="seq-mean-token-mean",
+    sapo="seq-mean-token-mean", luspo="seq-mean-token-sum", dr_grpo="seq-mean-token-sum-norm",
+)  # fmt: skip
 _OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in _LOSS_TYPES.items()}
 """TRL's loss types."""
 _MASKS = {
@@ -174,7 +177,7 @@ def _masked(top: str, bottom: str, counts: Mapping[str, Floats], scopes: Parts, 
     above, below = sentence_pair(_MASKS[top]), sentence_pair(_MASKS[bottom])
     classes = (26,) if top == "loss" else (3, 27) if top in ("attended", "chosen") else (27,)
     counted = counts[bottom] > 0
-    for mode in MODES[:2]:
+    for mode in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
         words = sentence_pair("audit.two_masks", mode=mode, above=above, below=below)
         for codes, _ in scopes:
             weights = _weights(mode, counts[bottom], counted, codes, 1.0) * _shares(codes, step, counted, True)

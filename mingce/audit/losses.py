@@ -7,17 +7,15 @@ from functools import reduce
 
 import numpy as np
 
-from mingce.audit import logged
-from mingce.audit.aggregation import SPREADS, Terms, Way, Words, clip_range, declared_mode, masks, number, ways
+from mingce.audit import logged, objectives
+from mingce.audit.aggregation import SPREADS, Terms, Way, Words, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Bools, Evidence, Floats, either, shift
+from mingce.audit.evidence import Bools, Evidence, Floats, shift
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
-MAX_LOG_RATIO = 20.0
-DUAL_CLIP = 3.0  # verl's default
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 
 MICRO_BATCH = Fault.of("loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b")
@@ -26,6 +24,9 @@ NUMERATOR = Fault.of("loss-mask", "bug", (27,), "pg_loss = Σ m·ℓ / Σ m")
 CONSTANT = Fault.of("loss-constant", "bug", (44,), "pg_loss = Σ m·ℓ / (rows · C)", "verl-project/verl/pull/5366")
 OTHER_MODE = Fault.of("loss-other-mode", "suspicious", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
 NO_FIT = Fault.of("loss-no-fit", "suspicious", (4, 26, 27, 44), "pg_loss = agg(ℓ, m, loss_agg_mode)", "")
+OTHER_TERMS = Fault.of("loss-other-terms", "bug", (), "L_t = −min(ρ·Â, clip(ρ, 1 − ε_low, 1 + ε_high)·Â)")
+OTHER_OBJECTIVE = Fault.of("loss-other-objective", "suspicious", (), "pg_loss = the loss that the settings name")
+OBJECTIVE = Fault.of("loss-objective", "convention", ())
 AGGREGATION = Fault.of("loss-aggregation", "convention", (), "pg_loss = agg(ℓ, m, loss_agg_mode)")
 VALUE_CLIP = Fault.of("value-clip-idle", "bug", (45,), "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)")
 VALUE_MASK = Fault.of("value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²")
@@ -34,27 +35,73 @@ KL_LOSS_SIGN = Fault.of(
 )
 _FAULTS = {4: MICRO_BATCH, 26: DENOMINATOR, 27: NUMERATOR, 3: NUMERATOR, 44: CONSTANT}
 
+KNOWN_LOSSES = (
+    "vanilla", "ppo", "gspo", "gpg", "cispo", "sapo", "dppo_tv", "dppo_kl", "kl_cov", "geo_mean", "vespo", "cpi",
+)  # fmt: skip
+"""The names of losses that are recomputed."""
+
 Variant = tuple[Words, Terms]
 Match = tuple[Words, Way]
 """What was averaged, and how."""
 
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
-    """pg_loss against the clipped loss of the columns."""
-    new, old, advantages = e["new_log_probs"], e["old_log_probs"], e[LOSS]
+    """pg_loss against the losses that the columns give."""
     if not e.mask.any():
         return
-    seen = masks(e)
+    seen, found = masks(e), e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
-        ratio = np.exp(np.clip(new - old, -MAX_LOG_RATIO, MAX_LOG_RATIO))
-        rounding = rounding_of(e, LOSS) + rounding_of(e, "old_log_probs") * np.abs(old)
-        rounding = rounding + rounding_of(e, "new_log_probs") * np.abs(new)
-    variants = [
-        (label, Terms(matrix, np.abs(matrix) * rounding, seen)) for label, matrix in _policy_terms(e, ratio, advantages)
-    ]
-    extra = _advantages_as_mask(e, variants[0])
-    known = e.settings.clip is not None or e.settings.clip_high is not None
-    yield from _judge(e, "pg_loss", variants, ways(e, seen), known, extra)
+        given = objectives.Inputs(e, seen)
+        usual = list(objectives.usual(given))
+        options = ways(e, seen)
+        variants = [(one.words, one.terms) for one in usual]
+        extra = _advantages_as_mask(e, variants[0])
+        named = (e.settings.policy_loss or "").lower()
+        fits = [*_fitting(variants, options, found), *extra]
+        if not any(_meant(e, way) for _, way in fits):
+            other = _recognised(e, objectives.others(given), options)
+            if other is not None and (not fits or named == other.name):
+                yield from _objective(e, other)
+                return
+            if not fits and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
+                expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
+                place = (Place(None, None, expected, found),)
+                values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
+                yield Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
+                return
+        elif named and named not in objectives.PPO and named in KNOWN_LOSSES:
+            yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(usual[0].words)})
+    known = given.given and named in ("", *objectives.PPO)
+    yield from _judge(e, "pg_loss", variants, options, known, extra)
+
+
+def _meant(e: Evidence, way: Way) -> bool:
+    """Whether it is no bug, and of the aggregation that the settings name."""
+    return not way.classes and not way.doubtful and declared_mode(e.settings) in (None, way.mode)
+
+
+def _recognised(
+    e: Evidence, candidates: Iterable[objectives.Objective], options: list[Way]
+) -> objectives.Objective | None:  # fmt: skip
+    """The first of the losses that gives the logged number, by an aggregation that may be meant."""
+    found = e.dump.scalars["pg_loss"]
+    for one in candidates:
+        legal = [way for way in options if not way.classes and not way.doubtful]
+        legal = [way for way in legal if (way.mode == one.mode if one.mode else _meant(e, way))]
+        if any(one.terms.fits(way, found) for way in legal):
+            return one
+    return None
+
+
+def _objective(e: Evidence, one: objectives.Objective) -> Iterator[Finding]:
+    """A loss under its own name; one that is not what the settings say is suspicious."""
+    declared = (e.settings.policy_loss or "").lower()
+    if declared and declared != one.name and one.name != "ppo" and declared in KNOWN_LOSSES:
+        yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": declared, **both(one.words)})
+        return
+    if one.name != "ppo":
+        e.infer("policy_loss", one.name)
+    yield Finding(OBJECTIVE, "pg_loss", both(one.words))
 
 
 def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
@@ -80,19 +127,6 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
     return [(label, Way("token-mean", words, np.zeros(len(product)), "advantages", "advantages", (27,)))]
 
 
-def _policy_terms(e: Evidence, ratio: Floats, advantages: Floats) -> Iterator[tuple[Words, Floats]]:
-    low, high = (either(clip, 0.2) for clip in clip_range(e))
-    with np.errstate(all="ignore"):
-        plain = -advantages * ratio
-        clipped = np.maximum(plain, -advantages * np.clip(ratio, 1 - low, 1 + high))
-        limited = np.minimum(clipped, -(e.settings.dual_clip or DUAL_CLIP) * advantages)
-        yield sentence_pair("audit.clipped"), clipped
-        yield sentence_pair("audit.dual_clipped"), np.where(advantages < 0, limited, clipped)
-        if e.has("importance_weights"):
-            yield sentence_pair("audit.clipped_weighted"), clipped * e["importance_weights"]
-        yield sentence_pair("audit.not_clipped"), plain
-
-
 def value_loss(e: Evidence) -> Iterator[Finding]:
     """vf_loss against the squares of the columns, with and without the value clip."""
     new, old, target = e["new_values"], e["values"], e["returns"]
@@ -114,9 +148,7 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
         for range_ in (clip,) if clip is not None else (0.2, 0.5):
             limited = (np.clip(new, old - range_, old + range_) - target) ** 2
             matrices[f"larger {range_}"] = (sentence_pair("audit.larger_square"), np.maximum(plain, limited))
-            if clip is not None:
-                matrices["clipped"] = (sentence_pair("audit.clipped_square"), limited)
-                matrices["smaller"] = (sentence_pair("audit.smaller_square"), np.minimum(plain, limited))
+            matrices |= _wrong_squares(new, target, plain, limited, range_)
     right = [name for name in matrices if name.startswith("larger") or (clip is None and name == "plain")]
     variants = {
         name: [(label, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
@@ -125,7 +157,7 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
     options, found = ways(e, seen), e.dump.scalars["vf_loss"]
     meant = [variant for name in right for variant in variants[name]]
     plainly = [way for way in options if not way.classes]
-    if clip is not None and not _fitting(meant, plainly, found):
+    if not _fitting(meant, plainly, found):
         idle = [v for name in matrices if name not in right for v in variants[name]]
         fits = _fitting(idle, plainly, found)
         if fits:
@@ -144,6 +176,20 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
                 yield Finding(VALUE_MASK, "vf_loss", both(words), place)
                 return
     yield from _judge(e, "vf_loss", meant, options, clip is not None)
+
+
+def _wrong_squares(
+    new: Floats, target: Floats, plain: Floats, limited: Floats, clip: float
+) -> dict[str, tuple[Words, Floats]]:  # fmt: skip
+    """Squares of a value clip that went wrong, by what went wrong."""
+    made = {f"clipped {clip}": (sentence_pair("audit.clipped_square"), limited)}
+    made[f"smaller {clip}"] = (sentence_pair("audit.smaller_square"), np.minimum(plain, limited))
+    around = {"zero": np.clip(new, -clip, clip), "returns": np.clip(new, target - clip, target + clip)}
+    for name, near in around.items():
+        words = sentence_pair(f"audit.square_around_{name}")
+        made[f"{name} {clip}"] = (words, np.maximum(plain, (near - target) ** 2))
+        made[f"only {name} {clip}"] = (words, (near - target) ** 2)
+    return made
 
 
 def value_mask(e: Evidence) -> Iterator[Finding]:

@@ -1,0 +1,194 @@
+"""The policy losses that trainers have, as token terms [B, T]: PPO's, those under other names, and wrong ones.
+
+Names are verl's and TRL's. What needs a setting that no dump has is computed with the framework's default.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+import numpy as np
+
+from mingce.audit.aggregation import Terms, Words, clip_range, number
+from mingce.audit.aggregation import rounding as rounding_of
+from mingce.audit.evidence import Bools, Evidence, Floats, either, finite
+from mingce.base.texts import sentence_pair
+from mingce.record.dump import LOSS, RAW
+
+MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO = 20.0, 10.0
+DUAL_CLIP, DIVERGENCE_CAP = 3.0, 20.0  # verl's defaults
+CLIPS = ((0.2, 0.2), (0.2, 0.28), (0.1, 0.1), (0.3, 0.3))  # usual ε, where no setting tells
+SEQUENCE_CLIPS = ((3e-4, 4e-4), *CLIPS)
+SOFT = (1.0, 1.05)  # SAPO's temperatures of good and of bad tokens
+COVARIANCE = 2e-4  # the share of tokens that KL-Cov prices
+PPO = ("ppo", "vanilla", "cpi", "grpo", "bnpo", "dapo", "dr_grpo")  # one clipped loss under several names
+
+
+@dataclass(frozen=True)
+class Objective:
+    """One policy loss of the dump's columns."""
+
+    name: str  # in the trainers' settings
+    words: Words
+    terms: Terms
+    mode: str | None = None  # the only aggregation that it is made with
+    classes: tuple[int, ...] = ()  # of a wrong one
+
+
+class Inputs:
+    """What the losses are made of."""
+
+    def __init__(self, e: Evidence, seen: Mapping[str, Bools]):
+        self.e, self.seen, self.mask = e, seen, seen["loss"]
+        self.new, self.old, self.advantages = finite(e["new_log_probs"]), finite(e["old_log_probs"]), finite(e[LOSS])
+        self.rounding: Floats = (
+            rounding_of(e, LOSS)
+            + rounding_of(e, "old_log_probs") * np.abs(self.old)
+            + rounding_of(e, "new_log_probs") * np.abs(self.new)
+        )
+        self.log_ratio = np.clip(self.new - self.old, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+        self.ratio: Floats = np.exp(self.log_ratio)
+        low, high = clip_range(e)
+        self.given = low is not None or high is not None
+        self.clips = ((either(low, 0.2), either(high, 0.2)),) if self.given else CLIPS
+
+    def terms(self, matrix: Floats) -> Terms:
+        return Terms(matrix, np.abs(matrix) * self.rounding, self.seen)
+
+    def clipped(self, ratio: Floats, low: float, high: float, advantages: Floats | None = None) -> Floats:
+        """max(−Â·ρ, −Â·clip(ρ))."""
+        a = self.advantages if advantages is None else advantages
+        kept: Floats = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high))
+        return kept
+
+    def row_mean(self, x: Floats) -> Floats:
+        """[B, 1] over the loss's tokens."""
+        count = np.maximum(self.mask.sum(axis=1, keepdims=True), 1)
+        mean: Floats = np.where(self.mask, x, 0.0).sum(axis=1, keepdims=True) / count
+        return mean
+
+
+def usual(given: Inputs) -> Iterator[Objective]:
+    """PPO's loss, with the second clip or without, weighted or not clipped."""
+    e, a = given.e, given.advantages
+    weights = e["importance_weights"] if e.has("importance_weights") else None
+    for low, high in given.clips:
+        clipped = given.clipped(given.ratio, low, high)
+        dual = np.where(a < 0, np.minimum(clipped, -(e.settings.dual_clip or DUAL_CLIP) * a), clipped)
+        yield Objective("ppo", sentence_pair("audit.clipped"), given.terms(clipped))
+        yield Objective("ppo", sentence_pair("audit.dual_clipped"), given.terms(dual))
+        if weights is not None:
+            yield Objective("ppo", sentence_pair("audit.clipped_weighted"), given.terms(clipped * weights))
+            yield Objective("ppo", sentence_pair("audit.clipped_weighted"), given.terms(dual * weights))
+    yield Objective("cpi", sentence_pair("audit.not_clipped"), given.terms(-a * given.ratio))
+
+
+def others(given: Inputs) -> Iterator[Objective]:
+    """The losses that are not PPO's own, and may be meant."""
+    made = [*_of_tokens(given), *_of_sequences(given)]
+    yield from (_named(given, name, matrix, mode) for name, matrix, mode in made)
+    e = given.e
+    if e.has("importance_weights"):
+        weights = e["importance_weights"]
+        yield from (_named(given, name, matrix * weights, mode) for name, matrix, mode in made)
+    if e.has("rollout_log_probs"):  # verl's bypass mode: the sampler's log-probs are the old ones
+        ratio = np.exp(np.clip(given.new - finite(e["rollout_log_probs"]), -MAX_LOG_RATIO, MAX_LOG_RATIO))
+        for low, high in given.clips:
+            yield _named(given, "bypass_mode", given.clipped(ratio, low, high), None)
+    price = number(e, "kl_loss_coef") or number(e, "beta")
+    if price and e.has("ref_log_probs"):  # TRL's loss has the KL in it
+        x = np.clip(finite(e["ref_log_probs"]) - given.new, -MAX_LOG_RATIO, MAX_LOG_RATIO)
+        kl = price * (np.expm1(x) - x)
+        for objective in usual(given):
+            words = sentence_pair("audit.with_kl", loss=objective.words)
+            yield Objective("ppo", words, given.terms(objective.terms.matrix + kl))
+        yield from (_named(given, name, matrix + kl, mode) for name, matrix, mode in made)
+
+
+def _named(given: Inputs, name: str, matrix: Floats, mode: str | None) -> Objective:
+    return Objective(name, (name, name), given.terms(matrix), mode)
+
+
+def _of_tokens(given: Inputs) -> Iterator[tuple[str, Floats, str | None]]:
+    new, a, ratio = given.new, given.advantages, given.ratio
+    yield "gpg", -a * new, None
+    yield "cispo", -a * new * ratio, None  # TRL's bound lies far above
+    for low, high in given.clips:
+        yield "cispo", -a * new * np.clip(ratio, 1 - low, 1 + high), None
+        yield "cispo", -a * new * np.minimum(ratio, 1 + high), None
+        yield "cispo", -a * new * np.minimum(ratio, max(high, 1.0)), None  # TRL's is no distance from 1
+        for name, kept in _within(given, low, high):
+            yield name, -a * np.minimum(ratio, DIVERGENCE_CAP) * new * kept, None
+    soft = np.where(a > 0, *SOFT)
+    yield "sapo", -a * 4 / soft / (1 + np.exp(-soft * (ratio - 1))), "seq-mean-token-mean"
+    for coefficient in (0.1, 1.0):
+        yield "kl_cov", _priced(given, coefficient), None
+
+
+def _within(given: Inputs, low: float, high: float) -> Iterator[tuple[str, Bools]]:
+    """The tokens that DPPO keeps: those whose probability has not moved too far in the direction of Â."""
+    p, before, good = np.exp(given.new), np.exp(given.old), given.advantages > 0
+    yield "dppo_tv", np.where(good, p - before <= high, p - before >= -low)
+    with np.errstate(all="ignore"):
+        kl = before * (given.old - given.new) + (1 - before) * np.log((1 - before + 1e-8) / (1 - p + 1e-8))
+    yield "dppo_kl", np.where(good, (kl <= high) | (p <= before), (kl <= low) | (p >= before))
+
+
+def _priced(given: Inputs, coefficient: float) -> Floats:
+    """KL-Cov: |log ρ| is paid on the tokens whose advantage and log-prob go together most."""
+    mask, a, new = given.mask, given.advantages, given.new
+    matrix: Floats = -a * given.ratio
+    total = int(mask.sum())
+    if not total:
+        return matrix
+    covariance = np.where(mask, (a - a[mask].mean()) * (new - new[mask].mean()), -np.inf)
+    top = np.argpartition(-covariance.ravel(), max(1, int(total * COVARIANCE)) - 1)[: max(1, int(total * COVARIANCE))]
+    matrix.ravel()[top] += coefficient * np.abs(given.new - given.old).ravel()[top]
+    return matrix
+
+
+def _of_sequences(given: Inputs) -> Iterator[tuple[str, Floats, str | None]]:
+    new, a, spread = given.new, given.advantages, np.ones_like(given.new)
+    mean = given.row_mean(given.new - given.old)
+    whole = np.exp(np.minimum(mean, MAX_SEQUENCE_LOG_RATIO)) * spread
+    for low, high in given.clips if given.given else SEQUENCE_CLIPS:
+        yield "gspo", given.clipped(whole, low, high), None
+        sign, log_ratio = np.sign(a), given.new - given.old
+        held = sign * np.minimum(sign * log_ratio, sign * np.clip(log_ratio, -low, high))
+        yield "geo_mean", -given.row_mean(a) * np.exp(given.row_mean(held)) * spread, "seq-mean-token-mean"
+    soft = np.where(a > 0, *SOFT)
+    yield "sapo", -a * 4 / soft / (1 + np.exp(-soft * (whole - 1))), "seq-mean-token-mean"
+    total = np.clip(np.where(given.mask, given.log_ratio, 0.0).sum(axis=1, keepdims=True), np.log(1e-8), 20.0)
+    k, rate = np.where(a >= 0, 2.0, 3.0), np.where(a >= 0, 3.0, 2.0)
+    yield "vespo", -a * new * np.exp(rate + k * total - rate * np.exp(total)), "token-mean"
+
+
+def wrong(given: Inputs) -> Iterator[Objective]:
+    """Losses that nobody means: another ratio, other bounds, another sign."""
+    e, a, ratio = given.e, given.advantages, given.ratio
+
+    def made(key: str, matrix: Floats, classes: tuple[int, ...] = ()) -> Objective:
+        return Objective("", sentence_pair(key), given.terms(matrix), classes=classes)
+
+    for low, high in given.clips:
+        right = given.clipped(ratio, low, high)
+        capped = np.where(a < 0, np.minimum(right, -(e.settings.dual_clip or DUAL_CLIP) * a), right)
+        if low != high:
+            swapped = given.clipped(ratio, high, low)
+            yield made("audit.bounds_swapped", swapped)
+            yield made("audit.bounds_swapped", np.where(a < 0, np.minimum(swapped, -DUAL_CLIP * a), swapped))
+        for matrix in (-right, -capped, given.clipped(ratio, low, high, -a)):
+            yield made("audit.sign_turned", matrix)
+        yield made("audit.smaller_taken", np.minimum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high)))
+        yield made("audit.always_clipped", -a * np.clip(ratio, 1 - low, 1 + high))
+        yield made("audit.ratio_inverted", given.clipped(1 / ratio, low, high), (39,))
+        yield made("audit.ratio_without_exp", given.clipped(given.log_ratio, low, high))
+        if e.has("ref_log_probs"):
+            away = np.exp(np.clip(given.new - finite(e["ref_log_probs"]), -MAX_LOG_RATIO, MAX_LOG_RATIO))
+            yield made("audit.ratio_to_reference", given.clipped(away, low, high), (20,))
+        if e.dump.name_of(RAW) not in ("", e.dump.name_of(LOSS)):
+            yield made("audit.raw_advantages_used", given.clipped(ratio, low, high, finite(e[RAW])))
+    if e.has("returns"):
+        low, high = given.clips[0]
+        yield made("audit.returns_for_advantages", given.clipped(ratio, low, high, finite(e["returns"])), (33,))
