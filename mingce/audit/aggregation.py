@@ -135,6 +135,11 @@ def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
         for codes, _ in [(every, ("", "")), (step, ("", "")), *parts]:
             weights = np.full(rows, 1.0) / constant * _shares(codes, step, np.ones(rows, dtype=bool), True)
             made.append(Way("seq-mean-token-sum-norm", words, weights, classes=(44,)))
+    squared = np.divide(1.0, counts["loss"] ** 2, out=np.zeros(rows), where=counts["loss"] > 0)
+    for total in {rows, int((counts["loss"] > 0).sum())} - {0}:
+        words = sentence_pair("audit.length_twice")
+        made.append(Way("seq-mean-token-mean", words, squared / total, classes=(4, 26, 44)))
+        made.append(Way("token-mean", words, squared / total, classes=(4, 26, 44)))
     if "all" in seen and width:
         words, chosen = sentence_pair("audit.row_mean_times_tokens"), counts["loss"]
         for total in (chosen.sum(), float(rows)):

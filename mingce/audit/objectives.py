@@ -19,6 +19,7 @@ from mingce.record.dump import LOSS, RAW
 MAX_LOG_RATIO, MAX_SEQUENCE_LOG_RATIO = 20.0, 10.0
 DUAL_CLIP, DIVERGENCE_CAP = 3.0, 20.0  # verl's defaults
 CLIPS = ((0.2, 0.2), (0.2, 0.28), (0.1, 0.1), (0.3, 0.3))  # usual ε, where no setting tells
+LOWER, UPPER = (0.1, 0.15, 0.2, 0.25, 0.3), (0.1, 0.15, 0.2, 0.22, 0.24, 0.25, 0.28, 0.3, 0.35, 0.4)
 SEQUENCE_CLIPS = ((3e-4, 4e-4), *CLIPS)
 SOFT = (1.0, 1.05)  # SAPO's temperatures of good and of bad tokens
 COVARIANCE = 2e-4  # the share of tokens that KL-Cov prices
@@ -50,8 +51,22 @@ class Inputs:
         self.log_ratio = np.clip(self.new - self.old, -MAX_LOG_RATIO, MAX_LOG_RATIO)
         self.ratio: Floats = np.exp(self.log_ratio)
         low, high = clip_range(e)
-        self.given = low is not None or high is not None
-        self.clips = ((either(low, 0.2), either(high, 0.2)),) if self.given else CLIPS
+        told = low is not None or high is not None
+        seen_clips = ((either(low, 0.2), either(high, 0.2)),) if told else self._counted()
+        self.given = bool(seen_clips)
+        self.clips = seen_clips or CLIPS
+
+    def _counted(self) -> tuple[tuple[float, float], ...]:
+        """The bounds that give the logged share of clipped tokens; none where nothing was clipped."""
+        found, total = self.e.dump.scalars.get("pg_clipfrac", 0.0), int(self.mask.sum())
+        if not 0 < found < 1 or not total:
+            return ()
+        up, down = (self.ratio * (self.mask & side) for side in (self.advantages > 0, self.advantages < 0))
+        above = {high: int((up > 1 + high).sum()) for high in UPPER}
+        below = {low: int(((down < 1 - low) & (down > 0)).sum()) for low in LOWER}
+        return tuple(
+            (low, high) for low in LOWER for high in UPPER if abs((above[high] + below[low]) / total - found) < 1e-6
+        )
 
     def terms(self, matrix: Floats) -> Terms:
         return Terms(matrix, np.abs(matrix) * self.rounding, self.seen)
@@ -166,29 +181,33 @@ def _of_sequences(given: Inputs) -> Iterator[tuple[str, Floats, str | None]]:
 
 def wrong(given: Inputs) -> Iterator[Objective]:
     """Losses that nobody means: another ratio, other bounds, another sign."""
+    e, a = given.e, given.advantages
+    for key, matrix, classes in _mistakes(given):
+        capped = np.where(a < 0, np.minimum(matrix, -(e.settings.dual_clip or DUAL_CLIP) * a), matrix)
+        for one in (matrix, capped):
+            yield Objective("", sentence_pair(key), given.terms(one), classes=classes)
+
+
+def _mistakes(given: Inputs) -> Iterator[tuple[str, Floats, tuple[int, ...]]]:
+    """(the sentence, the terms without a second clip, the classes) of each mistake."""
     e, a, ratio = given.e, given.advantages, given.ratio
-
-    def made(key: str, matrix: Floats, classes: tuple[int, ...] = ()) -> Objective:
-        return Objective("", sentence_pair(key), given.terms(matrix), classes=classes)
-
     for low, high in given.clips:
-        right = given.clipped(ratio, low, high)
-        capped = np.where(a < 0, np.minimum(right, -(e.settings.dual_clip or DUAL_CLIP) * a), right)
+        right, near = given.clipped(ratio, low, high), -a * np.clip(ratio, 1 - low, 1 + high)
         if low != high:
-            swapped = given.clipped(ratio, high, low)
-            yield made("audit.bounds_swapped", swapped)
-            yield made("audit.bounds_swapped", np.where(a < 0, np.minimum(swapped, -DUAL_CLIP * a), swapped))
-        for matrix in (-right, -capped, given.clipped(ratio, low, high, -a)):
-            yield made("audit.sign_turned", matrix)
-        yield made("audit.smaller_taken", np.minimum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high)))
-        yield made("audit.always_clipped", -a * np.clip(ratio, 1 - low, 1 + high))
-        yield made("audit.ratio_inverted", given.clipped(1 / ratio, low, high), (39,))
-        yield made("audit.ratio_without_exp", given.clipped(given.log_ratio, low, high))
+            yield "audit.bounds_swapped", given.clipped(ratio, high, low), ()
+        yield "audit.sign_turned", -right, ()
+        yield "audit.sign_turned", np.where(a < 0, -np.minimum(right, -DUAL_CLIP * a), -right), ()
+        yield "audit.sign_turned", given.clipped(ratio, low, high, -a), ()
+        yield "audit.smaller_taken", np.minimum(-a * ratio, near), ()
+        yield "audit.always_clipped", near, ()
+        yield "audit.clip_of_log", np.maximum(-a * ratio, -a * np.exp(np.clip(given.log_ratio, -low, high))), ()
+        yield "audit.ratio_inverted", given.clipped(1 / ratio, low, high), (39,)
+        yield "audit.ratio_without_exp", given.clipped(given.log_ratio, low, high), ()
         if e.has("ref_log_probs"):
             away = np.exp(np.clip(given.new - finite(e["ref_log_probs"]), -MAX_LOG_RATIO, MAX_LOG_RATIO))
-            yield made("audit.ratio_to_reference", given.clipped(away, low, high), (20,))
+            yield "audit.ratio_to_reference", given.clipped(away, low, high), (20,)
         if e.dump.name_of(RAW) not in ("", e.dump.name_of(LOSS)):
-            yield made("audit.raw_advantages_used", given.clipped(ratio, low, high, finite(e[RAW])))
+            yield "audit.raw_advantages_used", given.clipped(ratio, low, high, finite(e[RAW])), ()
     if e.has("returns"):
         low, high = given.clips[0]
-        yield made("audit.returns_for_advantages", given.clipped(ratio, low, high, finite(e["returns"])), (33,))
+        yield "audit.returns_for_advantages", given.clipped(ratio, low, high, finite(e["returns"])), (33,)
