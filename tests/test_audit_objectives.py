@@ -20,7 +20,10 @@ CLIP = {"clip_low": CLIP_LOW, "clip_high": CLIP_HIGH}
 KL_PRICE, TRL_BOUND = 0.04, 5.0
 
 
-def about_losses(scalars: dict[str, float], more: dict[str, np.ndarray] | None = None, **settings: Any) -> list[Finding]:
+Columns = dict[str, np.ndarray]
+
+
+def about_losses(scalars: dict[str, float], more: Columns | None = None, **settings: Any) -> list[Finding]:
     dump = Dump(batch() | (more or {}), {}, DumpSettings(**settings), scalars)
     return [finding for finding in audit(dump).findings if finding.column in scalars]
 
@@ -48,7 +51,8 @@ def test_a_peers_loss_is_recognised_and_not_suspected(name: str) -> None:
 
 
 def test_another_loss_than_the_settings_name_is_suspicious() -> None:
-    found = about_losses({"pg_loss": GOLDENS["verl/gpg/token-mean"]}, **CLIP, loss_agg_mode="token-mean", policy_loss="gspo")
+    logged = {"pg_loss": GOLDENS["verl/gpg/token-mean"]}
+    found = about_losses(logged, **CLIP, loss_agg_mode="token-mean", policy_loss="gspo")
     assert [(finding.fault.code, finding.values["way_en"]) for finding in found] == [("loss-other-objective", "gpg")]
 
 

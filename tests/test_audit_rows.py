@@ -56,6 +56,8 @@ def with_one_row(seed: int, plant: Callable[..., Row], column: str) -> tuple[Dum
 @pytest.mark.parametrize("name", PLANTS)
 def test_one_row_of_many_is_named(name: str, column: str) -> None:
     plant, number = PLANTS[name]
+    if (name, column) == ("shuffled", REF):
+        pytest.skip("the policy may have moved far from the reference in a row, and nothing tells that from this")
     for seed in range(3):
         dump, row = with_one_row(seed, plant, column)
         (finding,) = [one for one in named(dump) if one.fault.code == "few-rows-out-of-line"]

@@ -85,9 +85,13 @@ class Terms:
             if np.allclose(masked[1], more[1], rtol=1e-9, atol=0):
                 return False
         with np.errstate(all="ignore"):
-            noise = float(np.sqrt(way.weights**2 @ self.sums(way.numerator)[2]))
-            room = SPREADS * noise + 3e-6 * self.size(way) + 1e-6 * abs(logged) + 1e-12
+            room = self.room(way) + 1e-6 * abs(logged)
             return abs(self.number(way) - logged) <= room * (1 if way.classes else 1.5)
+
+    def room(self, way: Way) -> float:
+        """How far rounding may take the number."""
+        noise = float(np.sqrt(way.weights**2 @ self.sums(way.numerator)[2]))
+        return SPREADS * noise + 3e-6 * self.size(way) + 1e-12
 
 
 def declared_mode(settings: DumpSettings) -> str | None:

@@ -56,7 +56,8 @@ def _averaged(e: Evidence, matches: list[Match], variants: list[Variant], option
     """A KL that is summed where the policy loss is averaged."""
     mode, found = declared_mode(e.settings), e.dump.scalars["kl_loss"]
     legal = [way for _, way in matches if not way.classes and not way.doubtful]
-    if rounding_of(e, "ref_log_probs") > 1e-4 or not legal or any(way.mode == mode or "sum" not in way.mode for way in legal):
+    coarse = rounding_of(e, "ref_log_probs") > 1e-4
+    if coarse or not legal or any(way.mode == mode or "sum" not in way.mode for way in legal):
         return
     means = [way for way in options if not way.classes and way.mode == (mode or "token-mean")]
     expected = variants[0][1].number(means[0])

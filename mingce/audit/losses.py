@@ -11,7 +11,7 @@ from mingce.audit.aggregation import SPREADS, Way, declared_mode, masks, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.audit.matching import Match, Variant, both, fitting, judge
+from mingce.audit.matching import Match, Variant, both, far_off, fitting, judge
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
@@ -20,8 +20,10 @@ OTHER_OBJECTIVE = Fault.of("loss-other-objective", "suspicious", (), "pg_loss = 
 OBJECTIVE = Fault.of("loss-objective", "convention", ())
 KNOWN_LOSSES = (
     "vanilla", "ppo", "gspo", "gpg", "cispo", "sapo", "dppo_tv", "dppo_kl", "kl_cov", "geo_mean", "vespo", "cpi",
+    "clip_cov", "dro",
 )  # fmt: skip
 """The names of losses that are recomputed."""
+FAR = 4.0  # times what rounding may do: nearer losses are told apart by chance only
 
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
@@ -37,16 +39,21 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         extra = _advantages_as_mask(e, variants[0])
         named = (e.settings.policy_loss or "").lower()
         fits = [*fitting(variants, options, found), *extra]
-        if not any(_meant(e, way) for _, way in fits):
+        if not any(_meant(e, way) and not way.doubtful for _, way in fits):
+            bugs = any(way.classes for _, way in fits)
             other = _recognised(e, objectives.others(given), options)
-            if other is not None and (not fits or named == other.name):
+            if other is not None and (not bugs or given.coarse or named == other.name):
                 yield from _objective(e, other)
                 return
-            if not fits and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
+            if not fits and not given.coarse and far_off(e, variants, options, FAR) and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
                 expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
                 place = (Place(None, None, expected, found),)
                 values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
                 yield Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
+                return
+            dropped = None if bugs else _recognised(e, objectives.one_dropped(given), options)
+            if dropped is not None:
+                yield from _objective(e, dropped)
                 return
         elif named and named not in objectives.PPO and named in KNOWN_LOSSES:
             yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(usual[0].words)})
@@ -56,7 +63,7 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
 
 def _meant(e: Evidence, way: Way) -> bool:
     """Whether it is no bug, and of the aggregation that the settings name."""
-    return not way.classes and not way.doubtful and declared_mode(e.settings) in (None, way.mode)
+    return not way.classes and declared_mode(e.settings) in (None, way.mode)
 
 
 def _recognised(
@@ -65,7 +72,7 @@ def _recognised(
     """The first of the losses that gives the logged number, by an aggregation that may be meant."""
     found = e.dump.scalars["pg_loss"]
     for one in candidates:
-        legal = [way for way in options if not way.classes and not way.doubtful]
+        legal = [way for way in options if not way.classes]
         legal = [way for way in legal if (way.mode == one.mode if one.mode else _meant(e, way))]
         if any(one.terms.fits(way, found) for way in legal):
             return one

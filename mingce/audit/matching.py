@@ -55,16 +55,18 @@ def judge(
     normal = next(way for way in options if not way.classes and declared in (None, way.mode))
     place = Place(None, None, variants[0][1].number(normal), found)
     bugs = [way for _, way in fits if way.classes and declared in (None, way.mode)]
-    if bugs and not (repeated and coarse):
-        doubtful = [way for _, way in fits if way.doubtful and declared is None]
+    doubtful = [way for _, way in fits if way.doubtful and declared is None]
+    if doubtful and _constant_is_usual(e, variants, options):
+        yield Finding(AGGREGATION, scalar, {"scalar": scalar, **either_of(doubtful)})
+    elif bugs and not (repeated and coarse):
         classes = sorted({c for way in bugs for c in way.classes} | ({44} if doubtful else set()))
-        level: Severity | None = "suspicious" if doubtful else None
+        level: Severity | None = "suspicious" if doubtful or coarse else None  # rounding leaves room for chance
         if e.dump.source == "trl" and 4 in classes:
             level = "convention"  # TRL's PPO averages each micro-batch by itself
         values = {"scalar": scalar, **either_of(bugs), "declared": declared}
         fault = _FAULTS[bugs[0].classes[-1]]
         yield Finding(fault, scalar, values, (place,), severity=level, classes=tuple(classes))
-    elif meant and declared is not None and not coarse:
+    elif meant and declared is not None and not coarse and far_off(e, variants, options, 20.0, scalar):
         values = {"scalar": scalar, **either_of(meant), "declared": declared}
         level = "convention" if e.dump.source == "mingce" else None  # our log is the token-mean whatever the loss
         yield Finding(OTHER_MODE, scalar, values, (place,), severity=level)
@@ -85,18 +87,37 @@ def judge(
             yield Finding(NO_FIT, scalar, numbers, (place,))
 
 
+def _constant_is_usual(e: Evidence, variants: list[Variant], options: list[Way]) -> bool:
+    """Whether a sum over the padded width is the trainer's own mode: it averages the entropy so, too, or says nothing.
+
+    Dr. GRPO's constant is the padded width by default, and a forgotten mask gives the same number.
+    """
+    entropy = e.dump.scalars.get("entropy_mean")
+    if entropy is None or not e.has("entropy"):
+        return True
+    terms = Terms(e["entropy"], np.abs(e["entropy"]) * rounding_of(e, "entropy"), variants[0][1].masks)
+    return any(terms.fits(way, entropy) for way in options if way.mode.endswith("-norm"))
+
+
+def far_off(e: Evidence, variants: list[Variant], options: list[Way], times: float, scalar: str = "pg_loss") -> bool:
+    """Whether the logged loss is that many times farther from every one that may be meant than rounding takes it."""
+    found, declared = e.dump.scalars[scalar], declared_mode(e.settings) if scalar == "pg_loss" else None
+    legal = [way for way in options if not way.classes and declared in (None, way.mode)]
+    return all(abs(terms.number(way) - found) > times * terms.room(way) for _, terms in variants for way in legal)
+
+
 def _times(variants: list[Variant], options: list[Way], found: float, declared: str | None) -> float | None:
     """The whole number that the logged loss is too small by (or 1 over it, where it is too large)."""
     legal = [way for way in options if not way.classes and not way.doubtful and declared in (None, way.mode)]
     for _, terms in variants:
         for way in legal:
-            expected, size = terms.number(way), terms.size(way)
-            if not found or not np.isfinite(expected) or abs(expected) <= 1e-3 * size:
+            expected, room = terms.number(way), 1e-6 * terms.size(way)
+            if not np.isfinite(expected) or not room <= 0.01 * min(abs(found), abs(expected)) or not room:
                 continue
             smaller, larger = round(expected / found), round(found / expected)
-            if 2 <= smaller <= MOST_TIMES and terms.fits(way, found * smaller):
+            if 2 <= smaller <= MOST_TIMES and abs(found * smaller - expected) <= room:
                 return float(smaller)
-            if 2 <= larger <= MOST_TIMES and terms.fits(way, found / larger):
+            if 2 <= larger <= MOST_TIMES and abs(found / larger - expected) <= room:
                 return 1.0 / larger
     return None
 

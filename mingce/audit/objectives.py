@@ -6,11 +6,11 @@ Names are verl's and TRL's. What needs a setting that no dump has is computed wi
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, Words, clip_range, number
+from mingce.audit.aggregation import Terms, Way, Words, clip_range, number
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite
 from mingce.base.texts import sentence_pair
@@ -43,6 +43,7 @@ class Inputs:
     def __init__(self, e: Evidence, seen: Mapping[str, Bools]):
         self.e, self.seen, self.mask = e, seen, seen["loss"]
         self.new, self.old, self.advantages = finite(e["new_log_probs"]), finite(e["old_log_probs"]), finite(e[LOSS])
+        self.coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "old_log_probs", LOSS))
         self.rounding: Floats = (
             rounding_of(e, LOSS)
             + rounding_of(e, "old_log_probs") * np.abs(self.old)
@@ -119,6 +120,49 @@ def others(given: Inputs) -> Iterator[Objective]:
             words = sentence_pair("audit.with_kl", loss=objective.words)
             yield Objective("ppo", words, given.terms(objective.terms.matrix + kl))
         yield from (_named(given, name, matrix + kl, mode) for name, matrix, mode in made)
+    yield from _soft_divergence(given)
+
+
+def _soft_divergence(given: Inputs) -> Iterator[Objective]:
+    """DRO's loss, whose β no dump has: it is recognised where it comes out as a number that people write."""
+    found, log_ratio = given.e.dump.scalars["pg_loss"], given.new - given.old
+    plain, square = -given.advantages * given.new, 0.5 * log_ratio**2
+    base, slope = (np.where(given.mask, x, 0.0).sum(axis=1) for x in (plain, square))
+    count = np.maximum(given.mask.sum(axis=1), 1).astype(np.float64)
+    rows = float(max(int(given.mask.any(axis=1).sum()), 1))
+    for weights in (1 / (count.sum() + 0 * count), 1 + 0 * count, 1 / (rows + 0 * count), 1 / (rows * count)):
+        weight = float(weights @ slope)
+        beta = (found - float(weights @ base)) / weight if weight > 1e-9 else 0.0
+        written = float(f"{beta:.1e}")
+        if beta > 0 and abs(beta - written) < 1e-4 * beta:
+            yield _named(given, "dro", plain + written * square, None)
+
+
+@dataclass
+class Dropped(Terms):
+    """Terms of which one is left out, no one knows which: Clip-Cov draws among those of a middle covariance."""
+
+    candidates: Bools = field(default_factory=lambda: np.zeros((0, 0), bool))
+
+    def fits(self, way: Way, logged: float) -> bool:
+        if super().fits(way, logged):
+            return True
+        rows, slots = np.nonzero(self.candidates)
+        without = self.number(way) - way.weights[rows] * self.matrix[rows, slots]
+        return bool((np.abs(without - logged) <= 3e-6 * self.size(way) + 1e-6 * abs(logged)).any())
+
+
+def one_dropped(given: Inputs) -> Iterator[Objective]:
+    """Clip-Cov of a batch in which it leaves out one token."""
+    mask, a, new = given.mask, given.advantages, given.new
+    if not 0 < int(mask.sum()) * COVARIANCE < 2:
+        return
+    covariance = (a - a[mask].mean()) * (new - new[mask].mean())
+    middle = mask & (covariance > 1.0) & (covariance < 5.0)
+    for low, high in given.clips:
+        matrix = given.clipped(given.ratio, low, high)
+        terms = Dropped(matrix, np.abs(matrix) * given.rounding, given.seen, candidates=middle)
+        yield Objective("clip_cov", ("clip_cov", "clip_cov"), terms)
 
 
 def _named(given: Inputs, name: str, matrix: Floats, mode: str | None) -> Objective:

@@ -1,10 +1,10 @@
 """A few rows, or a turn of one, whose log-probs are of other tokens while the rest of the batch is in line.
 
 A token is far when its two log-probs differ by more than nearly all of the batch's do. Under the batch's own share p₀
-of far tokens, a stretch with a share p₁ of them has the likelihood ratio e^S, and the chance that any of the N stretches
-that begin somewhere in the batch reaches S is at most N·e^(−S): so the bound on false alarms holds for the whole batch,
-however many rows it has. Noise that comes in clusters may pass that bound; it does not make a row's numbers as strange
-to one another as those of a shuffled row, which is asked as well.
+of far tokens, a stretch with a share p₁ of them has the likelihood ratio e^S, and the chance that any of the N
+stretches that begin somewhere in the batch reaches S is at most N·e^(−S): the bound on false alarms holds for the whole
+batch, however many rows it has. Noise that comes in clusters may pass that bound; it does not make a row's numbers as
+strange to one another as those of a shuffled row, which is asked as well.
 """
 
 from __future__ import annotations

@@ -65,7 +65,10 @@ def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
             continue
         use = _filled(e, "old_log_probs", other)
         old, theirs = only(e, "old_log_probs", use), only(e, other, use)
-        if few := strays(old, theirs, use):
+        few = strays(old, theirs, use)
+        if other == "ref_log_probs":  # another policy: where it has moved far, nothing but an explanation counts
+            few = [stray for stray in few if stray.kind in ("shift", "row", "order") or stray.shift]
+        if few:
             lie = align(old, theirs, use)
             if lie.kind == "aligned" or lie.rows.sum() <= max(1.0, FEW_ROWS * int(use.any(axis=1).sum())):
                 found[other] = few

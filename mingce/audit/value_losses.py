@@ -99,13 +99,15 @@ def value_mask(e: Evidence) -> Iterator[Finding]:
 
 def _beside(e: Evidence) -> dict[Words, Bools]:
     """The response mask one slot to the left and to the right."""
-    from_prompt = shift(e.mask, -1)
-    from_prompt[:, 0] = True  # the mask of the whole row, cut one slot too early: it begins at the prompt's last token
-    return {
+    found = {
         sentence_pair("audit.mask_left"): shift(e.mask, 1),
         sentence_pair("audit.mask_right"): shift(e.mask, -1),
-        sentence_pair("audit.mask_from_prompt"): from_prompt,
     }
+    if e.dump.source != "trl":  # TRL keeps the slot after the end as well
+        from_prompt = shift(e.mask, -1)
+        from_prompt[:, 0] = True  # the whole row's mask, cut one slot early: it begins at the prompt's last token
+        found[sentence_pair("audit.mask_from_prompt")] = from_prompt
+    return found
 
 
 CHECKS: tuple[Check, ...] = (
