@@ -268,3 +268,31 @@ def test_engine_noise_is_a_note_with_its_size() -> None:
     (note,) = (finding for finding in findings(toy(0)) if finding.fault.code == "engine-noise")
     assert note.level == "note"
     assert 0 < note.values["size"] < note.values["p95"] < note.values["largest"]
+
+
+def written(dump: Dump, name: str) -> dict[str, np.ndarray]:
+    """What people have stored in the place of log-probs, and by which word it is to be named."""
+    y, mask = dump.columns[name].astype(np.float64), dump.mask
+    count = mask.sum(axis=1, keepdims=True)
+    return {
+        "base 2": y / np.log(2),
+        "base 10": y / np.log(10),
+        "probabilities": np.exp(y),
+        "up to the token": np.cumsum(np.where(mask, y, 0), axis=1),
+        "row's length": y / count,
+        "opposite sign": -y,
+        "from below": np.maximum(y, float(np.median(y[mask]))),
+        "Σ exp": y + 6.0 + 0.3 * random(0).normal(size=y.shape),
+    }
+
+
+@pytest.mark.parametrize("column", [OLD, DRAWN])
+@pytest.mark.parametrize("words", written(toy(0), OLD))
+def test_other_numbers_than_log_probs_are_named(words: str, column: str) -> None:
+    for seed in SEEDS[:2]:
+        dump = toy(seed, stale=0.05 * seed)
+        numbers = written(dump, column)[words]
+        dump.columns[column] = np.where(dump.mask, numbers, 0).astype(np.float32)
+        found = named(dump)
+        assert [(finding.fault.code, finding.column) for finding in found] == [("not-log-probs", column)], seed
+        assert words in found[0].values["how"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 import numpy as np
 
 from mingce.audit import kl_losses, logged, objectives, value_losses
-from mingce.audit.aggregation import SPREADS, Way, declared_mode, masks, ways
+from mingce.audit.aggregation import SPREADS, Terms, Way, declared_mode, masks, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
@@ -45,7 +45,8 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             if other is not None and (not bugs or given.coarse or named == other.name):
                 yield from _objective(e, other)
                 return
-            if not fits and not given.coarse and far_off(e, variants, options, FAR) and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
+            unsure = given.coarse or _nearly_unclipped(e, usual[-1].terms, options) or not far_off(e, variants, options, FAR)
+            if not fits and not unsure and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
                 expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
                 place = (Place(None, None, expected, found),)
                 values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
@@ -59,6 +60,13 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(usual[0].words)})
     known = given.given and named in ("", *objectives.PPO)
     yield from judge(e, "pg_loss", variants, options, known, extra)
+
+
+def _nearly_unclipped(e: Evidence, terms: Terms, options: list[Way]) -> bool:
+    """Whether the logged loss is the one without a clip but for a token or two, as KL-Cov's is."""
+    found = e.dump.scalars["pg_loss"]
+    legal = [way for way in options if _meant(e, way)]
+    return any(abs(terms.number(way) - found) < 1e-3 * terms.size(way) for way in legal)
 
 
 def _meant(e: Evidence, way: Way) -> bool:

@@ -133,8 +133,8 @@ def _soft_divergence(given: Inputs) -> Iterator[Objective]:
     for weights in (1 / (count.sum() + 0 * count), 1 + 0 * count, 1 / (rows + 0 * count), 1 / (rows * count)):
         weight = float(weights @ slope)
         beta = (found - float(weights @ base)) / weight if weight > 1e-9 else 0.0
-        written = float(f"{beta:.1e}")
-        if beta > 0 and abs(beta - written) < 1e-4 * beta:
+        written, size = float(f"{beta:.1e}"), float(weights @ np.abs(base))
+        if beta > 0 and abs(beta - written) < min(2e-3 * beta, 3e-6 * size / weight + 1e-6 * beta):
             yield _named(given, "dro", plain + written * square, None)
 
 

@@ -33,6 +33,7 @@ UNRELATED = Fault.of(
     "unrelated-log-probs", "bug", (6, 12, 18),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
+TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t): natural logarithms of the drawn tokens' probabilities", "")
 FEW_ROWS = Fault.of(
     "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
 )
@@ -48,6 +49,22 @@ OTHER_POLICY = Fault.of(
 )
 NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)")
 IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)")
+
+# ── other numbers than log-probs ───────────────────────────────────────────────────────────────────────────────────
+
+
+def kinds(e: Evidence) -> Iterator[Finding]:
+    """A column that holds something else than log-probs."""
+    found = updates.transformed(e)
+    if found is None:
+        return
+    column, other, how = found
+    e.blamed.add(column)
+    use = updates.comparable(e, column, other)
+    values = {"column": column, "other": other, **phrase("how", how.key, **how.values)}
+    places = e.places(use & (np.abs(e[column] - e[other]) > 0.05), e[other], e[column])
+    yield Finding(TRANSFORMED, column, values, places)
+
 
 # ── a few rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -107,7 +124,7 @@ def rollout(e: Evidence) -> Iterator[Finding]:
 def _pair(e: Evidence) -> Finding | None:
     """What the two columns' difference is, if it is anything."""
     use = comparable(e, "old_log_probs", "rollout_log_probs")
-    if use.sum() < ENOUGH or geometry.retokenised(e):
+    if use.sum() < ENOUGH or geometry.retokenised(e) or updates.transformed(e):
         return None
     old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
     lie = align(old, drawn, use)
@@ -236,6 +253,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         verdict = _pair(e)
         if (verdict is not None and verdict.fault is not NOISE) or e.gap_explained:
             return
+    if "old_log_probs" in e.blamed:
+        return
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
@@ -317,6 +336,7 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
+    Check.of("K10 log-probs", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), kinds),
     Check.of("K10 few rows", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), few_rows),
     Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
     Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),

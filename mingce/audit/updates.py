@@ -12,6 +12,7 @@ from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
 from mingce.audit.strays import Stray, strays
+from mingce.audit.transforms import Transform, transform
 
 SAME = 1e-4  # log-probs this close are the same number
 QUIET = 2e-3  # two forward passes of one model agree to about this
@@ -54,13 +55,35 @@ def _filled(e: Evidence, *names: str) -> Bools:
     return use
 
 
+OTHERS = ("rollout_log_probs", "new_log_probs", "ref_log_probs")
+
+
+@once
+def transformed(e: Evidence) -> tuple[str, str, Transform] | None:
+    """A column of log-probs that is a known function of another, and no log-prob itself: (column, other, function)."""
+    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e):
+        return None
+    present = [name for name in OTHERS if name in e.dump.columns]
+    found: list[tuple[str, str, Transform]] = []
+    for other in present:
+        use = _filled(e, "old_log_probs", other)
+        for column, by in (("old_log_probs", other), (other, "old_log_probs")):
+            how = transform(only(e, column, use), only(e, by, use), use, other != "ref_log_probs")
+            if how is not None:
+                found.append((column, by, how))
+    mine = [one for one in found if one[0] == "old_log_probs"]
+    if mine and (len(present) == 1 or len(mine) > 1):
+        return mine[0]
+    return next((one for one in found if one[0] != "old_log_probs"), mine[0] if mine else None)
+
+
 @once
 def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
     """Where the old log-probs of a few rows are of other tokens than those of a column; none where many rows are."""
     found: dict[str, list[Stray]] = {}
-    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e):
+    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e) or transformed(e):
         return found
-    for other in ("rollout_log_probs", "ref_log_probs", "new_log_probs"):
+    for other in OTHERS:
         if other not in e.dump.columns:
             continue
         use = _filled(e, "old_log_probs", other)
@@ -159,7 +182,7 @@ def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
 
 def _blamed(e: Evidence) -> bool:
     """Whether the trainer's own log-probs are already known to be of other tokens (K10 rollout runs first)."""
-    return bool(e.blamed & {"old_log_probs", "ref_log_probs"})
+    return transformed(e) is not None or bool(e.blamed & {"old_log_probs", "ref_log_probs"})
 
 
 def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
