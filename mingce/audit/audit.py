@@ -11,9 +11,9 @@ from mingce.record.dump import LOSS, Dump
 
 def checks() -> list[Check]:
     """All checks of one dump, in the order in which a trainer makes its columns."""
-    from mingce.audit import credit, derived, geometry, groups, losses, policy, precision, rewards, whitening
+    from mingce.audit import credit, derived, edges, geometry, groups, losses, policy, precision, rewards, whitening
 
-    families = (geometry, precision, rewards, credit, derived, whitening, groups, policy, losses)
+    families = (geometry, edges, precision, rewards, credit, derived, whitening, groups, policy, losses)
     return [check for family in families for check in family.CHECKS]
 
 

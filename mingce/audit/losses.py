@@ -45,8 +45,9 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             if other is not None and (not bugs or given.coarse or named == other.name):
                 yield from _objective(e, other)
                 return
-            unsure = given.coarse or _nearly_unclipped(e, usual[-1].terms, options) or not far_off(e, variants, options, FAR)
-            if not fits and not unsure and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
+            sure = not given.coarse and far_off(e, variants, options, FAR)
+            sure = sure and not _nearly_unclipped(e, usual[-1].terms, options)
+            if not fits and sure and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
                 expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
                 place = (Place(None, None, expected, found),)
                 values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}

@@ -33,7 +33,7 @@ UNRELATED = Fault.of(
     "unrelated-log-probs", "bug", (6, 12, 18),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t): natural logarithms of the drawn tokens' probabilities", "")
+TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t) in nats, of the drawn token", "")
 FEW_ROWS = Fault.of(
     "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
 )

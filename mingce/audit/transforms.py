@@ -1,4 +1,4 @@
-"""Is a column of log-probs another function of the log-probs than itself: in another base, not a logarithm, summed up …?
+"""Is a column of log-probs another function of them than itself: in another base, not a logarithm, summed up …?
 
 Two columns about the same tokens differ by noise. Where one of them is a known function of the other, that function
 takes nearly all of the difference away; nothing else here does, neither another policy nor another temperature.

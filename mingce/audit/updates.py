@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import geometry, precision
+from mingce.audit import edges, geometry, precision
 from mingce.audit.alignment import align
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
@@ -46,7 +46,7 @@ def comparable(e: Evidence, *names: str) -> Bools:
 
 def _filled(e: Evidence, *names: str) -> Bools:
     """[B, T] chosen tokens on which every one of the columns holds a log-prob: finite, and no fill value."""
-    use: Bools = e.mask & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
+    use: Bools = e.mask & ~edges.not_drawn(e) & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
     for name in names:
         column = e[name]
         use &= np.isfinite(column) & (np.abs(column) < -precision.FARTHEST) & ~precision.fills(e, name)
