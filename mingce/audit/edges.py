@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
 from mingce.audit import geometry
-from mingce.audit.evidence import Bools, Evidence, Ints, last_slot, once
-from mingce.audit.finding import Check, Fault, Finding, Place
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, last_slot, once
+from mingce.audit.finding import Check, Fault, Finding, Place, phrase
 from mingce.audit.precision import MAKING
+from mingce.record.dump import Dump
 
 EVERY = 0.95  # of the rows: what a trainer does to every row, but for odd ones
 COMMON = 0.8  # of the rows: an id that ends so many is a stop token
 LEAST_ROWS = 8
+Cells = TypeVar("Cells", Bools, Floats)
 CHANCE = -30.0  # log of the odds below which nobody drew these tokens
 
 FIRST_MASKED = Fault.of("first-token-masked", "bug", (), "m_0 = 1 where y_0 was drawn", "")
@@ -21,6 +25,7 @@ LAST_MASKED = Fault.of("last-token-masked", "bug", (7,), "m_e = 1 where y_e is t
 NOT_DRAWN = Fault.of("template-tokens-chosen", "bug", (3,), "m_t = 0 where y_t was not drawn from the policy")
 AFTER_STOP = Fault.of("tokens-after-stop", "bug", (8, 36), "m_t = 0 behind the token that ended the response")
 EXCHANGED = Fault.of("rows-exchanged", "bug", (37,), "a column's row i is about row i")
+TIME_MAJOR = Fault.of("time-major", "bug", (), "column[i, t] is about token t of row i", "")
 DUPLICATED = Fault.of("rows-duplicated", "suspicious", (37, 48), "every row is a rollout of its own", "")
 
 
@@ -99,8 +104,9 @@ def template(e: Evidence) -> Iterator[Finding]:
 def after_stop(e: Evidence) -> Iterator[Finding]:
     """Chosen tokens right behind a stop token: what follows the end is no response."""
     ids = e.dump.columns["token_ids"]
-    stops = np.isin(ids, list(e.stop_ids)) & e.mask
-    follows = stops[:, :-1] & e.mask[:, 1:] & ~np.isin(ids[:, 1:], list(e.stop_ids))
+    ends = list(e.stop_ids or _common_before_end(e))
+    stops = np.isin(ids, ends) & e.mask
+    follows = stops[:, :-1] & e.mask[:, 1:] & ~np.isin(ids[:, 1:], ends)
     rows = follows.any(axis=1)
     if geometry.chosen_pads(e).any() or rows.sum() < max(2, 0.05 * int(e.mask.any(axis=1).sum())):
         return
@@ -109,7 +115,61 @@ def after_stop(e: Evidence) -> Iterator[Finding]:
     yield Finding(AFTER_STOP, "response_mask", {"count": int(rows.sum())}, places, float(rows.mean()))
 
 
+def _common_before_end(e: Evidence) -> set[int]:
+    """The id that stands at one distance before the end of nearly all rows, where their last tokens are all kinds."""
+    rows = np.flatnonzero(e.last >= 4)
+    if len(rows) < 2 * LEAST_ROWS or len(np.unique(e.last[rows])) < 4:
+        return set()
+    ids, last = e.dump.columns["token_ids"], e.last[rows]
+    if _share(ids[rows, last]) >= 0.5:
+        return set()
+    for back in range(1, 5):
+        found, counts = np.unique(ids[rows, last - back], return_counts=True)
+        if counts.max() >= COMMON * len(rows):
+            return {int(found[counts.argmax()])}
+    return set()
+
+
 # ── whole rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+
+def layouts(x: Cells) -> tuple[Cells, Cells]:
+    """The array as it was before it was stored time-major and read row by row, or the other way round."""
+    rows, width = x.shape
+    return x.reshape(width, rows).T, x.T.reshape(rows, width)
+
+
+def row_major(dump: Dump) -> tuple[Dump, bool]:
+    """The dump with a row a rollout, and whether it had to be turned for it: its masks went down, not along."""
+    mask = dump.columns["response_mask"].astype(bool)
+    if dump.rows or min(mask.shape) < 4:
+        return dump, False
+    down, along = (~(np.diff(mask.astype(np.int8), axis=axis) > 0).any(axis=axis) for axis in (0, 1))
+    if not down.all() or along.all() or len(np.unique(mask.sum(axis=0))) < 3:
+        return dump, False
+    turned = {name: np.ascontiguousarray(column.T) for name, column in dump.columns.items()}
+    return replace(dump, columns=turned), True
+
+
+def time_major(e: Evidence) -> Iterator[Finding]:
+    """Columns whose numbers stand where the mask is only when they are read in the other layout."""
+    if e.memo.get("turned"):
+        yield Finding(TIME_MAJOR, "response_mask", phrase("columns", "audit.every_column"), severity="suspicious")
+        return
+    if geometry.chosen_pads(e).any() or min(e.mask.shape) < 4:
+        return
+    wrong = []
+    for name in (one for one in MAKING if e.dump.holds(one)):
+        held = e.dump.column(name) != 0
+        if (held == e.mask).mean() > 0.9 or held.mean() < 0.5 * e.mask.mean():
+            continue
+        if any((other == seen).mean() > 0.995 for other in layouts(held) for seen in (e.mask, e.attended)):
+            wrong.append(name)
+    if wrong:
+        e.broken |= set(wrong)
+        e.blamed |= set(wrong)
+        names = ", ".join(e.dump.name_of(name) for name in wrong)
+        yield Finding(TIME_MAJOR, e.dump.name_of(wrong[0]), {"columns": names, "columns_zh": names})
 
 
 def exchanged(e: Evidence) -> Iterator[Finding]:
@@ -163,7 +223,8 @@ def duplicated(e: Evidence) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     Check.of("K1 edges", (), ends_masked),
     Check.of("K1 template", ("token_ids", "old_log_probs|rollout_log_probs"), template),
-    Check.of("K2 after the end", ("token_ids", "eos_id|stop_ids"), after_stop),
+    Check.of("K2 after the end", ("token_ids",), after_stop),
+    Check.of("K1 layout", (), time_major),
     Check.of("K1 rows", (), exchanged),
     Check.of("K16 duplicates", ("token_ids", "old_log_probs|rollout_log_probs"), duplicated),
 )  # fmt: skip

@@ -24,6 +24,8 @@ TAIL = 0.05  # so is it when this share of the ratios lies outside [0.9, 1.1]
 MOST = 200_000  # tokens that a regression reads
 CARRIERS = 30  # numbers that must carry the variance before a correlation says anything
 
+OLD, DRAWN = "old_log_probs", "rollout_log_probs"
+
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
 SHIFTED = Fault.of("shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q(a_t) are about the same token")
@@ -44,6 +46,8 @@ TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E
 OFF_POLICY = Fault.of(
     "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]", "OpenRLHF/OpenRLHF/pull/853"
 )
+NO_ENTROPY = Fault.of("entropy-elsewhere", "suspicious", (), "H_t > 0 where log π(a_t) < 0", "")
+ENTROPY_UNIT = Fault.of("entropy-unit", "suspicious", (2,), "E[−log π_old] = E[H]", "")
 OTHER_POLICY = Fault.of(
     "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)", "huggingface/trl/issues/5312"
 )
@@ -124,7 +128,7 @@ def rollout(e: Evidence) -> Iterator[Finding]:
 def _pair(e: Evidence) -> Finding | None:
     """What the two columns' difference is, if it is anything."""
     use = comparable(e, "old_log_probs", "rollout_log_probs")
-    if use.sum() < ENOUGH or geometry.retokenised(e) or updates.transformed(e):
+    if use.sum() < ENOUGH or geometry.retokenised(e) or updates.transformed(e) or e.blamed & {OLD, DRAWN}:
         return None
     old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
     lie = align(old, drawn, use)
@@ -176,6 +180,8 @@ def _out_of_line(e: Evidence, lie: Alignment, use: Bools) -> Finding:
         pairs = ", ".join(f"{to}←{start}" for to, _, start in lie.moves[:4])
         values |= phrase("what", "audit.rows_exchanged", pairs=pairs)
         return Finding(REORDERED, column, values, places, share, classes=(37, 40))
+    if lie.kind == "layout":
+        return Finding(REORDERED, column, values | phrase("what", "audit.other_layout"), places, share)
     pieces = ", ".join(f"[{at}:{end + 1}]←{start}" for at, end, start in lie.moves[:4])
     values |= phrase("what", "audit.blocks_moved", pieces=pieces)
     return Finding(REORDERED, column, values, places, share)
@@ -258,6 +264,11 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
+    empty = use & (h == 0) & (old < -0.5)
+    if empty.sum() > max(8, 0.02 * use.sum()):
+        values = {"count": int(empty.sum())}
+        yield Finding(NO_ENTROPY, "entropy", values, e.places(empty, -old, h), float(empty.any(axis=1).mean()))
+        return
     here = correlation(-old, h, use)
     for shift in (-1, 1):
         moved, both = shifted(h, use, shift)
@@ -273,6 +284,9 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     level = float(h[use].mean())
     if abs(off.z) <= SURE or abs(off.mean) <= max(0.02, 0.03 * level):
         return
+    if base := _entropy_base(old, h, use):
+        yield Finding(ENTROPY_UNIT, "entropy", {"base": base, "level": level, "mean": level + off.mean})
+        return
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
     if off.mean > max(1.0, 0.5 * level) and here < 0.1:
         e.blamed.add("old_log_probs")
@@ -286,6 +300,21 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         side, classes = "audit.flatter_or_shifted", (2, 18)
     values |= phrase("side", side)
     yield Finding(OFF_POLICY, "old_log_probs", values, classes=classes)
+
+
+def _entropy_base(old: Floats, h: Floats, use: Bools) -> str:
+    """The base in which the entropy fits the log-probs, at high and at low entropies alike; "" where none does.
+
+    Another temperature bends the relation: it is not one factor for certain and for uncertain tokens.
+    """
+    cut = np.quantile(h[use], [1 / 3, 2 / 3])
+    parts = [use & (h <= cut[0]), use & (h > cut[0]) & (h <= cut[1]), use & (h > cut[1])]
+    for base, unit in (("2", np.log(2.0)), ("10", np.log(10.0))):
+        whole = surprise(old, unit * h, use)
+        near = abs(whole.mean) < 0.03 * unit * float(h[use].mean()) and abs(whole.z) < SURE - 1
+        if near and all(abs(surprise(old, unit * h, part).z) < SURE - 1 for part in parts):
+            return base
+    return ""
 
 
 def _carriers(x: Floats) -> float:

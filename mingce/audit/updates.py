@@ -68,7 +68,7 @@ def transformed(e: Evidence) -> tuple[str, str, Transform] | None:
     for other in present:
         use = _filled(e, "old_log_probs", other)
         for column, by in (("old_log_probs", other), (other, "old_log_probs")):
-            how = transform(only(e, column, use), only(e, by, use), use, other != "ref_log_probs")
+            how = transform(only(e, column, use), only(e, by, use), use, other == "rollout_log_probs")
             if how is not None:
                 found.append((column, by, how))
     mine = [one for one in found if one[0] == "old_log_probs"]
@@ -170,7 +170,7 @@ def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
     lie = align(new, old, use)
     if lie.kind == "shift":
         return (17, 18), "audit.one_token_apart"
-    if lie.kind in ("blocks", "rows", "unrelated"):
+    if lie.kind in ("layout", "blocks", "rows", "unrelated"):
         return (17, 40), "audit.another_order"
     if padding(e, np.abs(d), use):
         return (13, 17), "audit.with_left_padding"
