@@ -39,6 +39,7 @@ TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t) in nats, of the 
 FEW_ROWS = Fault.of(
     "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
 )
+FEW_POLICIES = Fault.of("few-rows-of-another-policy", "suspicious", (2, 5, 6), "log π_old(a_t) ≈ log q(a_t)", "")
 PADDED = Fault.of("gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding")
 TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1")
 NOT_SAMPLED_FROM = Fault.of("rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1")
@@ -77,6 +78,7 @@ _KINDS: dict[str, tuple[str, tuple[int, ...]]] = {
     "drift": ("audit.stray_drift", (12,)),
     "row": ("audit.stray_row", (37, 40)),
     "order": ("audit.stray_order", (40,)),
+    "policy": ("audit.stray_policy", (2, 5, 6)),
     "unknown": ("audit.stray_unknown", FEW_ROWS.classes),
 }
 
@@ -100,7 +102,8 @@ def few_rows(e: Evidence) -> Iterator[Finding]:
         "row": first.row, "start": first.start, "end": first.end, **how, **where,
     }  # fmt: skip
     share = len(rows[other]) / max(int(e.mask.any(axis=1).sum()), 1)
-    yield Finding(FEW_ROWS, columns[0], values, _strayed(e, columns, found[other]), share, classes=classes)
+    fault = FEW_POLICIES if first.kind == "policy" else FEW_ROWS
+    yield Finding(fault, columns[0], values, _strayed(e, columns, found[other]), share, classes=classes)
 
 
 def _strayed(e: Evidence, columns: tuple[str, str], found: list[Stray]) -> tuple[Place, ...]:

@@ -17,7 +17,7 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Floats, Ints
 
-Kind = Literal["shift", "drift", "row", "order", "unknown"]
+Kind = Literal["shift", "drift", "row", "order", "policy", "unknown"]
 LEAST = 8  # tokens that a stretch must have
 LEAST_BATCH = 100  # tokens that say what is usual
 ODDS = 1e-5  # of a false alarm on a batch of independent tokens
@@ -26,6 +26,8 @@ FAR = 0.3  # nats from which a token can be far at all
 STRANGE = 0.6  # of the difference between shuffled numbers; 1 where the two columns know nothing of one another
 AT_HOME = 0.45  # and what the rest of the batch must stay below
 MOST_SHARE = 0.25  # of the rows: beyond it the batch is out of line, which `alignment` is about
+LEAST_POLICY, LEAST_ROWS = 10, 16  # tokens of a row and rows of a batch, to tell a row of another policy
+APART, FEW = 0.1, 0.06  # nats between such a row's policies, and the share of rows that may be of another one
 MOST = 256  # tokens of a stretch that are compared with one another
 CAP = 3.0  # nats that one difference counts at most
 SHIFTS = (-1, 1, -2, 2, -3, 3)
@@ -70,6 +72,27 @@ def strays(a: Floats, b: Floats, use: Bools) -> list[Stray]:
         if how > STRANGE:
             strange.append(_explained(a, b, use, row, slots, how))
     return strange
+
+
+def other_policies(a: Floats, b: Floats, use: Bools) -> list[Stray]:
+    """Few rows that are about the same tokens, but nearly every one of them as far off as few tokens of the others."""
+    count = use.sum(axis=1)
+    rows = np.flatnonzero(count >= LEAST_POLICY)
+    if len(rows) < LEAST_ROWS:
+        return []
+    gap = np.where(use, np.abs(a - b), np.nan)[rows]
+    low, middle = np.nanquantile(gap, [0.2, 0.5], axis=1)
+    usual = float(np.median(middle))
+    top = float(np.nanquantile(gap, 0.9))
+    far = (middle > max(APART, 10 * usual, 2 * top)) & (low > 3 * usual)
+    if not far.any() or far.mean() > FEW:
+        return []
+    found = []
+    for row in rows[far]:
+        slots = np.flatnonzero(use[row])
+        how = strangeness(a[row, slots], b[row, slots])
+        found.append(Stray(int(row), int(slots[0]), int(slots[-1]), how, "policy"))
+    return found
 
 
 def strangeness(a: Floats, b: Floats) -> float:

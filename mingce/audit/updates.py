@@ -11,7 +11,7 @@ from mingce.audit.alignment import align
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
-from mingce.audit.strays import Stray, strays
+from mingce.audit.strays import Stray, other_policies, strays
 from mingce.audit.transforms import Transform, transform
 
 SAME = 1e-4  # log-probs this close are the same number
@@ -89,6 +89,8 @@ def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
         use = _filled(e, "old_log_probs", other)
         old, theirs = only(e, "old_log_probs", use), only(e, other, use)
         few = strays(old, theirs, use)
+        if not few and other == "rollout_log_probs":
+            few = other_policies(old, theirs, use)
         if other == "ref_log_probs":  # another policy: where it has moved far, nothing but an explanation counts
             few = [stray for stray in few if stray.kind in ("shift", "row", "order") or stray.shift]
         if few:
