@@ -98,3 +98,81 @@ def test_a_value_clip_around_the_wrong_centre_is_named(around: str, known: bool)
         assert not [finding for finding in found if finding.level == "bug"]
         return
     assert [(finding.fault.code, 45 in finding.named) for finding in found] == [("value-clip-idle", True)]
+
+
+def mean(x: np.ndarray) -> float:
+    return float(x[batch()["response_mask"]].mean())
+
+
+def moved() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """(ratio, advantages, old − new) in float64."""
+    b = {name: column.astype(np.float64) for name, column in batch().items()}
+    x = b["old_log_probs"] - b["new_log_probs"]
+    return np.exp(-x), b["advantages"], x
+
+
+def clipped_share(low: float = CLIP_LOW, high: float = CLIP_HIGH) -> float:
+    ratio, a, _ = moved()
+    return mean(((ratio > 1 + high) & (a > 0)) | ((ratio < 1 - low) & (a < 0)))
+
+
+def wrong_means() -> dict[str, tuple[float, str, set[int]]]:
+    """A logged loss, the fault that it is, and classes of it."""
+    ratio, a, _ = moved()
+    loss, mask = terms(ratio, a), batch()["response_mask"]
+    length = mask.sum(axis=1)
+    return {
+        "divided by the accumulation steps": (mean(loss) / 8, "loss-scaled", {4, 26, 44}),
+        "times the ranks": (mean(loss) * 4, "loss-scaled", {4}),
+        "length twice": (float(((loss * mask).sum(axis=1) / length**2).mean()), "loss-denominator", {26}),
+        "|advantages| as mask": (float((loss * np.abs(a)).sum() / np.abs(a).sum()), "loss-mask", {27}),
+        "clip of the log": (mean(np.maximum(-a * ratio, -a * np.exp(np.clip(np.log(ratio), -CLIP_LOW, CLIP_HIGH)))),
+                            "loss-other-terms", set()),
+        "anything else": (mean(loss) + 0.1234, "loss-no-fit", {4, 26, 27}),
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize("known", [True, False])
+@pytest.mark.parametrize("name", wrong_means())
+def test_a_wrong_mean_is_noticed_whatever_the_epochs(name: str, known: bool) -> None:
+    """approx_kl follows from the columns, so the loss must; the share of clipped tokens tells the bounds."""
+    number, code, classes = wrong_means()[name]
+    scalars = {"pg_loss": number, "approx_kl": mean(moved()[2]), "pg_clipfrac": clipped_share()}
+    settings = CLIP | {"loss_agg_mode": "token-mean", "ppo_epochs": 4} if known else {}
+    found = [finding for finding in about_losses(scalars, **settings) if finding.level in ("bug", "suspicious")]
+    assert [finding.fault.code.replace("loss-constant", "loss-denominator") for finding in found] == [code]
+    assert classes <= set(found[0].named)
+    assert len(found[0].named) <= 3
+
+
+def test_a_constant_that_is_not_the_declared_one_is_named() -> None:
+    ratio, a, _ = moved()
+    mask = batch()["response_mask"]
+    number = float((terms(ratio, a) * mask).sum() / len(mask) / 17)
+    (finding,) = about_losses({"pg_loss": number}, **CLIP, loss_agg_mode="seq-mean-token-sum-norm", loss_norm=40)
+    assert (finding.level, finding.named, finding.values["way_en"]) == ("bug", (44,), "C = 17")
+
+
+def values_of() -> Columns:
+    rng, mask = np.random.default_rng(1), batch()["response_mask"]
+    return {name: rng.normal(size=mask.shape).astype(np.float32) for name in ("values", "new_values", "returns")}
+
+
+def test_a_value_loss_without_its_half_and_over_the_wrong_slots_is_named() -> None:
+    columns, mask = values_of(), batch()["response_mask"]
+    new, old, target = (columns[name].astype(np.float64) for name in ("new_values", "values", "returns"))
+    square = np.maximum((new - target) ** 2, (np.clip(new, old - 0.2, old + 0.2) - target) ** 2)
+    (finding,) = about_losses({"vf_loss": mean(square)}, columns, value_clip=0.2)
+    assert (finding.level, finding.fault.code) == ("suspicious", "value-loss-doubled")
+    early = np.concatenate([np.ones((len(mask), 1), bool), mask[:, :-1]], axis=1)
+    (finding,) = about_losses({"vf_loss": 0.5 * float(square[early].mean())}, columns, value_clip=0.2)
+    assert (finding.fault.code, finding.named) == ("value-mask-shift", (19,))
+
+
+def test_a_kl_loss_that_is_a_sum_is_named() -> None:
+    b = {name: column.astype(np.float64) for name, column in batch().items()}
+    x = b["new_log_probs"] - b["ref_log_probs"]
+    kl = np.expm1(-x) + x
+    assert about_losses({"kl_loss": mean(kl)}, loss_agg_mode="token-mean") == []
+    (finding,) = about_losses({"kl_loss": float(kl[batch()["response_mask"]].sum())}, loss_agg_mode="token-mean")
+    assert (finding.level, finding.fault.code) == ("suspicious", "kl-loss-mode")

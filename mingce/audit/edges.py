@@ -196,24 +196,26 @@ def exchanged(e: Evidence) -> Iterator[Finding]:
             break
 
 
+def fingerprints(e: Evidence) -> dict[int, int]:
+    """row → a number of its prompt, tokens and log-probs, for rows that nobody draws twice."""
+    name = next((one for one in ("rollout_log_probs", "old_log_probs") if one in e.dump.columns), None)
+    if name is None or "token_ids" not in e.dump.columns:
+        return {}
+    ids, log_probs = e.dump.columns["token_ids"], e[name]
+    prompts = e.dump.rows.get("prompt_ids")
+    found: dict[int, int] = {}
+    for row in np.flatnonzero(e.mask.sum(axis=1) >= 4):
+        drawn = log_probs[row][e.mask[row]]
+        if np.isfinite(drawn).all() and float(drawn.sum()) < CHANCE and len(np.unique(drawn)) > 3:
+            prompt = "" if prompts is None or prompts[row] is None else repr(list(prompts[row]))
+            found[int(row)] = hash((ids[row][e.mask[row]].tobytes(), drawn.tobytes(), prompt))
+    return found
+
+
 def duplicated(e: Evidence) -> Iterator[Finding]:
     """Rows with the same tokens and the same log-probs, where it is unlikely to draw them twice."""
-    name = next((one for one in ("rollout_log_probs", "old_log_probs") if one in e.dump.columns), None)
-    if name is None:
-        return
-    ids, log_probs = np.where(e.mask, e.dump.columns["token_ids"], -1), e[name]
-    prompts = e.dump.rows.get("prompt_ids")
-    seen: dict[bytes, int] = {}
-    twins: list[tuple[int, int]] = []
-    for row in np.flatnonzero(e.mask.sum(axis=1) >= 4):
-        odds = float(log_probs[row][e.mask[row]].sum())
-        if not np.isfinite(odds) or odds > CHANCE:
-            continue
-        prompt = "" if prompts is None or prompts[row] is None else repr(list(prompts[row]))
-        key = ids[row].tobytes() + prompt.encode()
-        first = seen.setdefault(key, int(row))
-        if first != row and np.array_equal(log_probs[first][e.mask[first]], log_probs[row][e.mask[row]]):
-            twins.append((first, int(row)))
+    seen: dict[int, int] = {}
+    twins = [(seen[key], row) for row, key in fingerprints(e).items() if seen.setdefault(key, row) != row]
     if twins:
         values = {"count": len(twins), "first": twins[0][0], "second": twins[0][1]}
         places = tuple(Place(row, None, float("nan"), float(first)) for first, row in twins[:5])
