@@ -16,7 +16,7 @@ from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
 GOLDENS: dict[str, float] = json.loads(Path(__file__).with_name("loss_goldens.json").read_text(encoding="utf-8"))
-CLIP = {"clip_low": CLIP_LOW, "clip_high": CLIP_HIGH}
+CLIP: dict[str, Any] = {"clip_low": CLIP_LOW, "clip_high": CLIP_HIGH}
 KL_PRICE, TRL_BOUND = 0.04, 5.0
 
 
@@ -57,7 +57,8 @@ def test_another_loss_than_the_settings_name_is_suspicious() -> None:
 
 
 def terms(ratio: np.ndarray, a: np.ndarray, low: float = CLIP_LOW, high: float = CLIP_HIGH) -> np.ndarray:
-    return np.maximum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high))
+    made: np.ndarray = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high))
+    return made
 
 
 def wrong_losses() -> dict[str, np.ndarray]:
@@ -78,7 +79,7 @@ def wrong_losses() -> dict[str, np.ndarray]:
 @pytest.mark.parametrize("name", wrong_losses())
 def test_a_wrong_loss_is_named(name: str, known: bool) -> None:
     number = float(wrong_losses()[name][batch()["response_mask"]].mean())
-    settings = CLIP | ({"loss_agg_mode": "token-mean", "policy_loss": "vanilla"} if known else {})
+    settings: dict[str, Any] = CLIP | ({"loss_agg_mode": "token-mean", "policy_loss": "vanilla"} if known else {})
     (finding,) = about_losses({"pg_loss": number}, **settings)
     assert (finding.level, finding.fault.code) == ("bug", "loss-other-terms")
     words = {"bounds swapped": "swapped", "sign": "sign", "min for max": "smaller", "to the reference": "reference"}
@@ -138,7 +139,7 @@ def test_a_wrong_mean_is_noticed_whatever_the_epochs(name: str, known: bool) -> 
     """approx_kl follows from the columns, so the loss must; the share of clipped tokens tells the bounds."""
     number, code, classes = wrong_means()[name]
     scalars = {"pg_loss": number, "approx_kl": mean(moved()[2]), "pg_clipfrac": clipped_share()}
-    settings = CLIP | {"loss_agg_mode": "token-mean", "ppo_epochs": 4} if known else {}
+    settings: dict[str, Any] = CLIP | {"loss_agg_mode": "token-mean", "ppo_epochs": 4} if known else {}
     found = [finding for finding in about_losses(scalars, **settings) if finding.level in ("bug", "suspicious")]
     assert [finding.fault.code.replace("loss-constant", "loss-denominator") for finding in found] == [code]
     assert classes <= set(found[0].named)

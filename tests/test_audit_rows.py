@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ from audit_world import Sampler, other_experts, rounding_noise
 from mingce.record.dump import Dump
 
 OLD, DRAWN, REF = "old_log_probs", "rollout_log_probs", "ref_log_probs"
-FLAT = {"noise": 0.1, "stale": 0.1}  # an engine that is no exact copy
+FLAT: dict[str, Any] = {"noise": 0.1, "stale": 0.1}  # an engine that is no exact copy
 Row = np.ndarray
 
 

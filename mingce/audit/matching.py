@@ -75,8 +75,8 @@ def judge(
         values = {"scalar": scalar, **both(words), "declared": declared}
         yield Finding(CONSTANT, scalar, values, (place,), severity=None if e.settings.loss_norm else "suspicious")
     elif not fits and known and (times := _times(variants, options, found, declared)) is not None:
-        values = {"scalar": scalar, "found": found, "expected": place.expected, **_factor(times)}
-        yield Finding(SCALED, scalar, values, (place,))
+        told = {"scalar": scalar, "found": found, "expected": place.expected, **_factor(times)}
+        yield Finding(SCALED, scalar, told, (place,))
     elif not fits and known and not repeated:
         legal = [way for way in options if not way.classes and declared in (None, way.mode)]
         far = all(

@@ -32,7 +32,7 @@ SHIFTED = Fault.of("shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q
 REORDERED = Fault.of("reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token")
 DRIFTED = Fault.of("drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token")
 UNRELATED = Fault.of(
-    "unrelated-log-probs", "bug", (6, 12, 18),
+    "unrelated-log-probs", "bug", (6, 18, 40),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
 TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t) in nats, of the drawn token", "")
@@ -269,8 +269,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
     empty = use & (h == 0) & (old < -0.5)
     if empty.sum() > max(8, 0.02 * use.sum()):
-        values = {"count": int(empty.sum())}
-        yield Finding(NO_ENTROPY, "entropy", values, e.places(empty, -old, h), float(empty.any(axis=1).mean()))
+        places, share = e.places(empty, -old, h), float(empty.any(axis=1).mean())
+        yield Finding(NO_ENTROPY, "entropy", {"count": int(empty.sum())}, places, share)
         return
     here = correlation(-old, h, use)
     for shift in (-1, 1):

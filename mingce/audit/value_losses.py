@@ -68,8 +68,8 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
                 return
     halves = [variant for name in right for variant in variants[name][:1]]
     if fitting(meant, plainly, found) and not fitting(halves, plainly, found):
-        place = Place(None, None, halves[0][1].number(plainly[0]), found)
-        yield Finding(VALUE_HALF, "vf_loss", {"found": found}, (place,))
+        doubled = Place(None, None, halves[0][1].number(plainly[0]), found)
+        yield Finding(VALUE_HALF, "vf_loss", {"found": found}, (doubled,))
         return
     yield from judge(e, "vf_loss", meant, options, clip is not None)
 
