@@ -296,3 +296,22 @@ def test_other_numbers_than_log_probs_are_named(words: str, column: str) -> None
         found = named(dump)
         assert [(finding.fault.code, finding.column) for finding in found] == [("not-log-probs", column)], seed
         assert words in found[0].values["how"]
+
+
+@pytest.mark.parametrize(("top", "bottom", "number"), [(NEW, REF, 20), (OLD, NEW, 39), (OLD, REF, 20)])
+def test_a_ratio_of_another_pair_is_named(top: str, bottom: str, number: int) -> None:
+    dump = toy(0)
+    dump.columns["ratio"] = np.exp(dump.columns[NEW] - dump.columns[OLD])
+    assert not named(dump)
+    dump.columns["ratio"] = np.exp(dump.columns[top] - dump.columns[bottom])
+    assert [(finding.fault.code, finding.named) for finding in named(dump)] == [("ratio-of-another-pair", (number,))]
+
+
+def test_a_ratio_of_one_in_every_epoch_is_suspicious() -> None:
+    dump = toy(0, noise=0.0)
+    dump.columns[NEW] = dump.columns[OLD].copy()
+    assert not named(dump)
+    dump.settings = replace(dump.settings, ppo_epochs=2, step=7)
+    assert [(finding.fault.code, finding.level) for finding in named(dump)] == [("ratio-always-one", "suspicious")]
+    dump.columns["advantages"][:] = 0  # nothing to learn from
+    assert not named(dump)

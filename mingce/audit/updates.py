@@ -13,6 +13,7 @@ from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
 from mingce.audit.strays import Stray, other_policies, strays
 from mingce.audit.transforms import Transform, transform
+from mingce.record.dump import LOSS
 
 SAME = 1e-4  # log-probs this close are the same number
 QUIET = 2e-3  # two forward passes of one model agree to about this
@@ -22,6 +23,8 @@ FEW = 20  # tokens from which a comparison that should be exact says something
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
 FIRST_RATIO = Fault.of("first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update")
+RATIO_PAIR = Fault.of("ratio-of-another-pair", "bug", (20,), "ρ_t = exp(log π − log π_old)")
+IDLE_UPDATES = Fault.of("ratio-always-one", "suspicious", (20,), "ρ_t ≠ 1 once the policy has moved")
 WEIGHT_PAIR = Fault.of("importance-weight-pair", "bug", (39,), "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above")
 TWO_CORRECTIONS = Fault.of(
     "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q", "PrimeIntellect-ai/verifiers/pull/462"
@@ -206,6 +209,44 @@ def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
     return None
 
 
+def ratio_pair(e: Evidence) -> Iterator[Finding]:
+    """A stored ratio that is not π/π_old: of which pair it is, if that can be told."""
+    use = comparable(e, "new_log_probs", "old_log_probs") & e.loss_mask & np.isfinite(e["ratio"])
+    use &= np.abs(e["new_log_probs"] - e["old_log_probs"]) > 2e-3  # tokens that can tell
+    if use.sum() < FEW or _blamed(e):
+        return
+    new, old = only(e, "new_log_probs", use), only(e, "old_log_probs", use)
+    found, right = e["ratio"], new - old
+    candidates: dict[str, tuple[Floats, tuple[int, ...]]] = {"exp(log π_old − log π)": (np.exp(-right), (39,))}
+    candidates["log π − log π_old"] = (right, ())
+    for other, symbol, classes in (("ref_log_probs", "log π_ref", (20,)), ("rollout_log_probs", "log q", (20, 39))):
+        if other in e.dump.columns:
+            theirs = only(e, other, use)
+            candidates[f"exp(log π − {symbol})"] = (np.exp(np.clip(new - theirs, -20, 20)), classes)
+            candidates[f"exp(log π_old − {symbol})"] = (np.exp(np.clip(old - theirs, -20, 20)), classes)
+
+    def fits(wanted: Floats) -> float:
+        return float((np.abs(found - wanted) < 2e-3 * (1 + np.abs(wanted)))[use].mean())
+
+    if fits(np.exp(right)) > 0.5:
+        return
+    best = max(candidates, key=lambda name: fits(candidates[name][0]))
+    if fits(candidates[best][0]) > 0.95:
+        wanted, classes = np.exp(right), candidates[best][1]
+        places = e.places(use & (np.abs(found - wanted) > 0.01), wanted, found)
+        yield Finding(RATIO_PAIR, "ratio", {"found": best}, places, classes=classes)
+
+
+def idle(e: Evidence) -> Iterator[Finding]:
+    """A ratio of 1 on every token of a step that made several updates: its denominator moves along."""
+    several = (e.settings.ppo_epochs or 1) > 1 or len({str(one) for one in e.dump.rows.get("minibatch", [])}) > 1
+    step = e.dump.step if e.settings.step is None else e.settings.step
+    early = step is not None and int(step) <= 1  # a warm-up from 0 moves nothing
+    moves = e.dump.holds(LOSS) and bool(e[LOSS][e.mask].any())
+    if several and moves and not early and e.dump.source != "mingce" and ratio_idle(e):
+        yield Finding(IDLE_UPDATES, "new_log_probs")
+
+
 # ── importance weights ─────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -296,6 +337,8 @@ def reference(e: Evidence) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     Check.of("K10 first ratio", ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
+    Check.of("K10 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio_pair),
+    Check.of("K10 idle", ("old_log_probs", "new_log_probs"), idle),
     Check.of("K10 weights", ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
     Check.of("K10 reference", ("old_log_probs", "ref_log_probs"), reference),
 )  # fmt: skip
