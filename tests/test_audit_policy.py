@@ -279,3 +279,50 @@ def test_a_policy_that_has_collapsed_is_not_in_another_order() -> None:
     ref = np.array([[-7.0, -3.0]]) * r.uniform(0.9, 1.1, (256, 2))
     assert align(old, ref, use).kind not in ("shift", "blocks", "rows")
     assert align(ref[:, ::-1] + 0.05 * r.normal(size=ref.shape), ref, use).kind == "blocks"
+
+
+def written(dump: Dump, name: str) -> dict[str, np.ndarray]:
+    """What people have stored in the place of log-probs, and by which word it is to be named."""
+    y, mask = dump.columns[name].astype(np.float64), dump.mask
+    count = mask.sum(axis=1, keepdims=True)
+    return {
+        "base 2": y / np.log(2),
+        "base 10": y / np.log(10),
+        "probabilities": np.exp(y),
+        "up to the token": np.cumsum(np.where(mask, y, 0), axis=1),
+        "row's length": y / count,
+        "opposite sign": -y,
+        "from below": np.maximum(y, float(np.median(y[mask]))),
+        "Σ exp": y + 6.0 + 0.3 * random(0).normal(size=y.shape),
+    }
+
+
+@pytest.mark.parametrize("column", [OLD, DRAWN])
+@pytest.mark.parametrize("words", written(toy(0), OLD))
+def test_other_numbers_than_log_probs_are_named(words: str, column: str) -> None:
+    for seed in SEEDS[:2]:
+        dump = toy(seed, stale=0.05 * seed)
+        numbers = written(dump, column)[words]
+        dump.columns[column] = np.where(dump.mask, numbers, 0).astype(np.float32)
+        found = named(dump)
+        assert [(finding.fault.code, finding.column) for finding in found] == [("not-log-probs", column)], seed
+        assert words in found[0].values["how"]
+
+
+@pytest.mark.parametrize(("top", "bottom", "number"), [(NEW, REF, 20), (OLD, NEW, 39), (OLD, REF, 20)])
+def test_a_ratio_of_another_pair_is_named(top: str, bottom: str, number: int) -> None:
+    dump = toy(0)
+    dump.columns["ratio"] = np.exp(dump.columns[NEW] - dump.columns[OLD])
+    assert not named(dump)
+    dump.columns["ratio"] = np.exp(dump.columns[top] - dump.columns[bottom])
+    assert [(finding.fault.code, finding.named) for finding in named(dump)] == [("ratio-of-another-pair", (number,))]
+
+
+def test_a_ratio_of_one_in_every_epoch_is_suspicious() -> None:
+    dump = toy(0, noise=0.0)
+    dump.columns[NEW] = dump.columns[OLD].copy()
+    assert not named(dump)
+    dump.settings = replace(dump.settings, ppo_epochs=2, step=7)
+    assert [(finding.fault.code, finding.level) for finding in named(dump)] == [("ratio-always-one", "suspicious")]
+    dump.columns["advantages"][:] = 0  # nothing to learn from
+    assert not named(dump)

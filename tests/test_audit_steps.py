@@ -226,3 +226,35 @@ def test_degenerate_runs() -> None:
         dump.settings = replace(dump.settings, kl_target=0.1, kl_horizon=100)
     assert told([empty, empty]) == []
     assert told(nans) == []
+
+
+# ── rollouts and weights ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_rollouts_of_an_earlier_step_are_told() -> None:
+    run = run_of(3)
+    for dump in run:  # rows that nobody draws twice
+        for name in ("old_log_probs", "rollout_log_probs", "new_log_probs", "ref_log_probs"):
+            dump.columns[name] = (dump.columns[name] - 8.0).astype(np.float32)
+    assert told(run) == []
+    run[6] = replace(run[2], step=7)
+    finding = the("rollouts-repeated", run)
+    assert (finding.values["first"], finding.values["last"]) == (3, 7)
+    run[6] = replace(run[5], step=7)
+    for dump in run:
+        dump.settings = replace(dump.settings, ppo_epochs=2)
+    assert "rollouts-repeated" not in told(run)  # a second epoch over the batch
+
+
+def test_updates_that_reach_no_weights_are_told() -> None:
+    run = [step_of(5, k, prompts_of(5, 1)) for k in range(1, 5)]
+    first = run[0].columns["token_ids"][:, 0]
+    for dump in run:
+        dump.columns["token_ids"][:, 0] = first
+        dump.rows["prompt_ids"] = [
+            [*prompt, dump.step] if row > 20 else prompt for row, prompt in enumerate(prompts_of(5, 1))
+        ]
+    assert "update-lost" not in told(run)
+    for dump in run[1:]:
+        dump.columns["old_log_probs"][:, 0] = run[0].columns["old_log_probs"][:, 0]
+    assert "update-lost" in told(run)

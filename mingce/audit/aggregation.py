@@ -16,9 +16,12 @@ from mingce.base.texts import sentence_pair
 from mingce.specs import AGGREGATIONS
 from mingce.specs.settings import DumpSettings
 
-MODES = tuple(AGGREGATIONS)
+MODES = tuple(dict.fromkeys((*AGGREGATIONS, "token-sum")))
 SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
-_LOSS_TYPES = dict(bnpo="token-mean", dapo="token-mean", grpo="seq-mean-token-mean", dr_grpo="seq-mean-token-sum-norm")
+_LOSS_TYPES = dict(
+    bnpo="token-mean", dapo="token-mean", cispo="token-mean", vespo="token-mean", grpo="seq-mean-token-mean",
+    sapo="seq-mean-token-mean", luspo="seq-mean-token-sum", dr_grpo="seq-mean-token-sum-norm",
+)  # fmt: skip
 _OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in _LOSS_TYPES.items()}
 """TRL's loss types."""
 _MASKS = {
@@ -82,9 +85,13 @@ class Terms:
             if np.allclose(masked[1], more[1], rtol=1e-9, atol=0):
                 return False
         with np.errstate(all="ignore"):
-            noise = float(np.sqrt(way.weights**2 @ self.sums(way.numerator)[2]))
-            room = SPREADS * noise + 3e-6 * self.size(way) + 1e-6 * abs(logged) + 1e-12
+            room = self.room(way) + 1e-6 * abs(logged)
             return abs(self.number(way) - logged) <= room * (1 if way.classes else 1.5)
+
+    def room(self, way: Way) -> float:
+        """How far rounding may take the number."""
+        noise = float(np.sqrt(way.weights**2 @ self.sums(way.numerator)[2]))
+        return SPREADS * noise + 3e-6 * self.size(way) + 1e-12
 
 
 def declared_mode(settings: DumpSettings) -> str | None:
@@ -132,6 +139,11 @@ def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
         for codes, _ in [(every, ("", "")), (step, ("", "")), *parts]:
             weights = np.full(rows, 1.0) / constant * _shares(codes, step, np.ones(rows, dtype=bool), True)
             made.append(Way("seq-mean-token-sum-norm", words, weights, classes=(44,)))
+    squared = np.divide(1.0, counts["loss"] ** 2, out=np.zeros(rows), where=counts["loss"] > 0)
+    for total in {rows, int((counts["loss"] > 0).sum())} - {0}:
+        words = sentence_pair("audit.length_twice")
+        made.append(Way("seq-mean-token-mean", words, squared / total, classes=(4, 26, 44)))
+        made.append(Way("token-mean", words, squared / total, classes=(4, 26, 44)))
     if "all" in seen and width:
         words, chosen = sentence_pair("audit.row_mean_times_tokens"), counts["loss"]
         for total in (chosen.sum(), float(rows)):
@@ -174,7 +186,7 @@ def _masked(top: str, bottom: str, counts: Mapping[str, Floats], scopes: Parts, 
     above, below = sentence_pair(_MASKS[top]), sentence_pair(_MASKS[bottom])
     classes = (26,) if top == "loss" else (3, 27) if top in ("attended", "chosen") else (27,)
     counted = counts[bottom] > 0
-    for mode in MODES[:2]:
+    for mode in ("token-mean", "seq-mean-token-sum", "seq-mean-token-mean"):
         words = sentence_pair("audit.two_masks", mode=mode, above=above, below=below)
         for codes, _ in scopes:
             weights = _weights(mode, counts[bottom], counted, codes, 1.0) * _shares(codes, step, counted, True)

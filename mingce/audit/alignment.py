@@ -14,7 +14,7 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Floats, Ints, shift
 
-Kind = Literal["aligned", "shift", "blocks", "rows", "drift", "unrelated"]
+Kind = Literal["aligned", "shift", "layout", "blocks", "rows", "drift", "unrelated"]
 ENOUGH = 200  # tokens that a statistical verdict needs
 SHIFTS = (-1, 1, -2, 2, -3, 3)
 MOST_ROWS, MOST_TOKENS = 64, 20_000  # that the scans read; a bug of this kind is in nearly every row
@@ -56,7 +56,7 @@ def align(a: Floats, b: Floats, use: Bools) -> Alignment:
     bad = use & rows[:, None]
     before = correlation(a, b, bad)
     few = _largest(bad)
-    found = _shift(a, b, bad) or _blocks(a[few], b[few], bad[few]) or _other_rows(a, b, use, rows)
+    found = _shift(a, b, bad) or _layout(a, b, use) or _blocks(a[few], b[few], bad[few]) or _other_rows(a, b, use, rows)
     found = found or _moves(a[few], b[few], bad[few], few) or drift
     if found:
         if found.kind == "drift":
@@ -131,6 +131,18 @@ def _shift(a: Floats, b: Floats, use: Bools) -> Alignment | None:
         better = found > FOUND and correlation(a, moved, both & early) > FOUND and found > correlation(a, b, use) + 0.2
         if better and _nearer(a, moved, b, both):
             return Alignment("shift", repaired=found, shift=by)
+    return None
+
+
+def _layout(a: Floats, b: Floats, use: Bools) -> Alignment | None:
+    """One of the two written time-major, [T, B], and read as [B, T]."""
+    rows, width = a.shape
+    orders = np.arange(rows * width)
+    for order in (orders.reshape(width, rows).T.ravel(), orders.reshape(rows, width).T.ravel()):
+        moved, both = b.ravel()[order].reshape(a.shape), use & use.ravel()[order].reshape(a.shape)
+        found = correlation(a, moved, both)
+        if both.sum() >= ENOUGH // 2 and found > FOUND and found > correlation(a, b, use) + 0.2:
+            return Alignment("layout", repaired=found)
     return None
 
 

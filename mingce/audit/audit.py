@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from mingce.audit.edges import row_major
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Finding, NotJudged, Report, Skipped
 from mingce.record.dump import LOSS, Dump
@@ -11,15 +12,17 @@ from mingce.record.dump import LOSS, Dump
 
 def checks() -> list[Check]:
     """All checks of one dump, in the order in which a trainer makes its columns."""
-    from mingce.audit import credit, derived, geometry, groups, losses, policy, precision, rewards, whitening
+    from mingce.audit import credit, derived, edges, geometry, groups, losses, policy, precision, rewards, whitening
 
-    families = (geometry, precision, rewards, credit, derived, whitening, groups, policy, losses)
+    families = (geometry, edges, precision, rewards, credit, derived, whitening, groups, policy, losses)
     return [check for family in families for check in family.CHECKS]
 
 
 def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
     """Everything that can be said about one dump. `watch` receives each check's name as it begins."""
+    dump, turned = row_major(dump)
     evidence = Evidence(dump)
+    evidence.memo["turned"] = turned
     report = Report(
         dump.path, dump.source, dump.shape[0], int(dump.mask.sum()), remarks=list(dump.remarks), step=dump.step
     )

@@ -11,6 +11,7 @@ import numpy as np
 from mingce.audit.evidence import Bools, Evidence, Ints, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 
+MANY_ROWS = 8  # from which rows say what is usual
 SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
@@ -25,6 +26,7 @@ EOS_TRIMMED = Fault.of(
     "y_e ∈ stop ids where the row stopped by itself", "databricks/compose-rl/pull/31",
 )  # fmt: skip
 OTHER_STOP = Fault.of("other-stop-id", "suspicious", (36,), "y_e ∈ stop ids", "databricks/compose-rl/pull/31")
+NO_END = Fault.of("no-common-end", "suspicious", (7, 8, 36), "y_e ∈ stop ids where the row stopped by itself", "")
 ROWS_CUT = Fault.of("rows-cut-by-limit", "note", (34,), "y_e ∉ stop ids and e = limit − 1")
 POSITIONS = Fault.of("positions-ignore-padding", "bug", (13,), "position_ids = cumsum(attention_mask) − 1")
 POSITIONS_BROKEN = Fault.of(
@@ -90,9 +92,13 @@ def chosen_pads(e: Evidence) -> Bools:
 
 def ends(e: Evidence) -> Iterator[Finding]:
     """How rows end: the stop token's place, and rows that the limit cut."""
-    stops, ids = e.stop_ids, e.dump.columns["token_ids"]
+    ids = e.dump.columns["token_ids"]
     rows = np.flatnonzero(e.last >= 0)
-    if not stops or len(rows) == 0 or chosen_pads(e).any():
+    stops = e.stop_ids or common_end(e)
+    if len(rows) == 0 or chosen_pads(e).any():
+        return
+    if not stops:
+        yield from _no_common_end(e, rows)
         return
     last = e.last[rows]
     stopped = np.isin(ids[rows, last], list(stops))
@@ -106,6 +112,27 @@ def ends(e: Evidence) -> Iterator[Finding]:
     yield from _forced(e, rows, stopped & ((reason == "length") | (last >= limit - 1)), reason == "length", stopped)
     if short.sum() >= 2 and short.sum() >= 0.5 * (~cut).sum():
         yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))
+
+
+def common_end(e: Evidence) -> set[int]:
+    """The id that ends nearly all rows, of whatever length; none where they end with many."""
+    rows = np.flatnonzero(e.last >= 0)
+    if len(rows) < MANY_ROWS or len(np.unique(e.last[rows])) < 2:
+        return set()
+    finals, counts = np.unique(e.dump.columns["token_ids"][rows, e.last[rows]], return_counts=True)
+    return {int(finals[counts.argmax()])} if counts.max() >= 0.8 * len(rows) else set()
+
+
+def _no_common_end(e: Evidence, rows: Ints) -> Iterator[Finding]:
+    """Rows of many lengths that end with all kinds of ids: what ended them is not in the mask, or not in the dump."""
+    ids, width = e.dump.columns["token_ids"], e.mask.shape[1]
+    short = rows[e.last[rows] < width - 1]
+    if len(short) < 2 * MANY_ROWS or len(np.unique(e.last[short])) < 4 or e.dump.source == "trl":
+        return
+    finals, counts = np.unique(ids[short, e.last[short]], return_counts=True)
+    if counts.max() < 0.3 * len(short) and len(finals) < 0.95 * len(short):  # ids that never come again are made up
+        places = _ends(short, e.last[short], float("nan"), float(finals[counts.argmax()]))
+        yield Finding(NO_END, "response_mask", {"count": len(short), "kinds": len(finals)}, places)
 
 
 def _missing_stop(e: Evidence, rows: Ints, stops: set[int], by_itself: bool) -> Iterator[Finding]:
@@ -276,11 +303,14 @@ def prompts(e: Evidence) -> Iterator[Finding]:
     """How prompts begin."""
     bos = e.settings.bos_id
     lines = [list(line)[:2] for line in e.row("prompt_ids") if line is not None]
+    given = bos is not None
+    if not given and len(lines) >= MANY_ROWS and len({tuple(line) for line in lines}) == 1 and len(lines[0]) == 2:
+        bos = lines[0][0] if len({tuple(line) for line in e.row("prompt_ids")}) > 1 else None
     doubled = [row for row, line in enumerate(lines) if len(line) == 2 and line[0] == bos and line[1] == bos]
     if doubled and bos is not None:
         places = tuple(Place(row, None, float("nan"), float(bos)) for row in doubled[:5])
         share = len(doubled) / len(lines)
-        yield Finding(DOUBLE_BOS, "prompt_ids", {"share": share}, places, share)
+        yield Finding(DOUBLE_BOS, "prompt_ids", {"share": share}, places, share, None if given else "suspicious")
 
 
 _SCORED = {
@@ -327,9 +357,9 @@ def _share(wrong: Bools) -> float:
 
 CHECKS: tuple[Check, ...] = (
     Check.of("K1 masks", (), masks),
-    Check.of("K2 ends", ("token_ids", "eos_id|stop_ids"), ends),
+    Check.of("K2 ends", ("token_ids",), ends),
     Check.of("K16 positions", ("position_ids",), positions),
     Check.of("K16 ids", ("token_ids", "rollout_ids"), sampled_ids),
-    Check.of("K16 prompts", ("prompt_ids", "bos_id"), prompts),
+    Check.of("K16 prompts", ("prompt_ids",), prompts),
     Check.of("K16 texts", ("response", "reward_text"), scored_text),
 )  # fmt: skip

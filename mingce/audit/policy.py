@@ -16,6 +16,7 @@ from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifte
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.identities import SURE, Gap, explained, gap, surprise
+from mingce.audit.strays import Stray
 from mingce.audit.updates import comparable, only, padding
 
 QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
@@ -23,15 +24,22 @@ TAIL = 0.05  # so is it when this share of the ratios lies outside [0.9, 1.1]
 MOST = 200_000  # tokens that a regression reads
 CARRIERS = 30  # numbers that must carry the variance before a correlation says anything
 
+OLD, DRAWN = "old_log_probs", "rollout_log_probs"
+
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
 SHIFTED = Fault.of("shifted-log-probs", "bug", (18,), "log π_old(a_t) and log q(a_t) are about the same token")
 REORDERED = Fault.of("reordered-log-probs", "bug", (40,), "log π_old(a_t) and log q(a_t) are about the same token")
 DRIFTED = Fault.of("drifting-log-probs", "bug", (12,), "log π_old(a_t) and log q(a_t) are about the same token")
 UNRELATED = Fault.of(
-    "unrelated-log-probs", "bug", (6, 12, 18, 40),
+    "unrelated-log-probs", "bug", (6, 18, 40),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
+TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t) in nats, of the drawn token", "")
+FEW_ROWS = Fault.of(
+    "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
+)
+FEW_POLICIES = Fault.of("few-rows-of-another-policy", "suspicious", (2, 5, 6), "log π_old(a_t) ≈ log q(a_t)", "")
 PADDED = Fault.of("gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding")
 TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1")
 NOT_SAMPLED_FROM = Fault.of("rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1")
@@ -39,11 +47,75 @@ TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E
 OFF_POLICY = Fault.of(
     "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]", "OpenRLHF/OpenRLHF/pull/853"
 )
+NO_ENTROPY = Fault.of("entropy-elsewhere", "suspicious", (), "H_t > 0 where log π(a_t) < 0", "")
+ENTROPY_UNIT = Fault.of("entropy-unit", "suspicious", (2,), "E[−log π_old] = E[H]", "")
 OTHER_POLICY = Fault.of(
     "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)", "huggingface/trl/issues/5312"
 )
 NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)")
 IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)")
+
+# ── other numbers than log-probs ───────────────────────────────────────────────────────────────────────────────────
+
+
+def kinds(e: Evidence) -> Iterator[Finding]:
+    """A column that holds something else than log-probs."""
+    found = updates.transformed(e)
+    if found is None:
+        return
+    column, other, how = found
+    e.blamed.add(column)
+    use = updates.comparable(e, column, other)
+    values = {"column": column, "other": other, **phrase("how", how.key, **how.values)}
+    places = e.places(use & (np.abs(e[column] - e[other]) > 0.05), e[other], e[column])
+    yield Finding(TRANSFORMED, column, values, places)
+
+
+# ── a few rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
+
+_KINDS: dict[str, tuple[str, tuple[int, ...]]] = {
+    "shift": ("audit.stray_shift", (18,)),
+    "drift": ("audit.stray_drift", (12,)),
+    "row": ("audit.stray_row", (37, 40)),
+    "order": ("audit.stray_order", (40,)),
+    "policy": ("audit.stray_policy", (2, 5, 6)),
+    "unknown": ("audit.stray_unknown", FEW_ROWS.classes),
+}
+
+
+def few_rows(e: Evidence) -> Iterator[Finding]:
+    """Rows, or turns of them, whose log-probs are of other tokens while the rest of the batch is in line."""
+    found = updates.stray_rows(e)
+    if not found:
+        return
+    rows = {other: {stray.row for stray in few} for other, few in found.items()}
+    other = max(found, key=lambda one: len(rows[one]))
+    columns = ("old_log_probs", other)
+    if other != "rollout_log_probs" and len(found) == 1:  # the old ones agree with another column
+        columns = (other, "old_log_probs")
+    first = found[other][0]
+    key, classes = _KINDS[first.kind]
+    how = phrase("how", key, shift=-first.shift, other=first.other, token=first.start)
+    where = phrase("where", "audit.stray_turn", turn=first.turn) if first.turn else {"where": "", "where_zh": ""}
+    values = {
+        "column": columns[0], "other": columns[1], "count": len(rows[other]), "rows": len(e.mask),
+        "row": first.row, "start": first.start, "end": first.end, **how, **where,
+    }  # fmt: skip
+    share = len(rows[other]) / max(int(e.mask.any(axis=1).sum()), 1)
+    fault = FEW_POLICIES if first.kind == "policy" else FEW_ROWS
+    yield Finding(fault, columns[0], values, _strayed(e, columns, found[other]), share, classes=classes)
+
+
+def _strayed(e: Evidence, columns: tuple[str, str], found: list[Stray]) -> tuple[Place, ...]:
+    """The token of each stray row that is farthest off."""
+    places = []
+    for stray in found[:5]:
+        here = slice(stray.start, stray.end + 1)
+        one, two = (np.where(e.mask[stray.row, here], e[name][stray.row, here], 0.0) for name in columns)
+        at = int(np.abs(one - two).argmax())
+        places.append(Place(stray.row, stray.start + at, float(two[at]), float(one[at])))
+    return tuple(places)
+
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -59,7 +131,7 @@ def rollout(e: Evidence) -> Iterator[Finding]:
 def _pair(e: Evidence) -> Finding | None:
     """What the two columns' difference is, if it is anything."""
     use = comparable(e, "old_log_probs", "rollout_log_probs")
-    if use.sum() < ENOUGH or geometry.retokenised(e):
+    if use.sum() < ENOUGH or geometry.retokenised(e) or updates.transformed(e) or e.blamed & {OLD, DRAWN}:
         return None
     old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
     lie = align(old, drawn, use)
@@ -111,6 +183,8 @@ def _out_of_line(e: Evidence, lie: Alignment, use: Bools) -> Finding:
         pairs = ", ".join(f"{to}←{start}" for to, _, start in lie.moves[:4])
         values |= phrase("what", "audit.rows_exchanged", pairs=pairs)
         return Finding(REORDERED, column, values, places, share, classes=(37, 40))
+    if lie.kind == "layout":
+        return Finding(REORDERED, column, values | phrase("what", "audit.other_layout"), places, share)
     pieces = ", ".join(f"[{at}:{end + 1}]←{start}" for at, end, start in lie.moves[:4])
     values |= phrase("what", "audit.blocks_moved", pieces=pieces)
     return Finding(REORDERED, column, values, places, share)
@@ -188,9 +262,16 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         verdict = _pair(e)
         if (verdict is not None and verdict.fault is not NOISE) or e.gap_explained:
             return
+    if "old_log_probs" in e.blamed:
+        return
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
+    empty = use & (h == 0) & (old < -0.5)
+    if empty.sum() > max(8, 0.02 * use.sum()):
+        places, share = e.places(empty, -old, h), float(empty.any(axis=1).mean())
+        yield Finding(NO_ENTROPY, "entropy", {"count": int(empty.sum())}, places, share)
+        return
     here = correlation(-old, h, use)
     for shift in (-1, 1):
         moved, both = shifted(h, use, shift)
@@ -206,6 +287,9 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     level = float(h[use].mean())
     if abs(off.z) <= SURE or abs(off.mean) <= max(0.02, 0.03 * level):
         return
+    if base := _entropy_base(old, h, use):
+        yield Finding(ENTROPY_UNIT, "entropy", {"base": base, "level": level, "mean": level + off.mean})
+        return
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
     if off.mean > max(1.0, 0.5 * level) and here < 0.1:
         e.blamed.add("old_log_probs")
@@ -219,6 +303,21 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         side, classes = "audit.flatter_or_shifted", (2, 18)
     values |= phrase("side", side)
     yield Finding(OFF_POLICY, "old_log_probs", values, classes=classes)
+
+
+def _entropy_base(old: Floats, h: Floats, use: Bools) -> str:
+    """The base in which the entropy fits the log-probs, at high and at low entropies alike; "" where none does.
+
+    Another temperature bends the relation: it is not one factor for certain and for uncertain tokens.
+    """
+    cut = np.quantile(h[use], [1 / 3, 2 / 3])
+    parts = [use & (h <= cut[0]), use & (h > cut[0]) & (h <= cut[1]), use & (h > cut[1])]
+    for base, unit in (("2", np.log(2.0)), ("10", np.log(10.0))):
+        whole = surprise(old, unit * h, use)
+        near = abs(whole.mean) < 0.03 * unit * float(h[use].mean()) and abs(whole.z) < SURE - 1
+        if near and all(abs(surprise(old, unit * h, part).z) < SURE - 1 for part in parts):
+            return base
+    return ""
 
 
 def _carriers(x: Floats) -> float:
@@ -269,6 +368,8 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
+    Check.of("K10 log-probs", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), kinds),
+    Check.of("K10 few rows", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), few_rows),
     Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
     Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,

@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 
+from mingce.audit import edges
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
 from mingce.base.texts import sentence_pair
@@ -18,6 +19,7 @@ from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
 GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
+LEAST_FIRST = 8  # first tokens that two steps have in common
 LEAST_GAP = 0.01  # nats, mean |old − rollout|
 
 GAP_JUMP = Fault.of(
@@ -44,6 +46,8 @@ ADAPTIVE_KL_UNKNOWN = Fault.of(
 STUCK_BATCH = Fault.of(
     "stuck-batch", "suspicious", (48,), "prompts of step k ≠ prompts of step k+1", "google/tunix/issues/2288"
 )
+SAME_ROLLOUTS = Fault.of("rollouts-repeated", "suspicious", (48,), "rollouts of step k ≠ rollouts of step j")
+UPDATE_LOST = Fault.of("update-lost", "suspicious", (6,), "log π_old of step k + 1 = log π after step k", "")
 RESTARTED = Fault.of("data-restarted", "suspicious", (48,), "the order of prompts goes on after a resume")
 
 
@@ -63,6 +67,7 @@ class Step:
     coarse: bool
     prompts: Counter[Any] | None
     first_tokens: dict[tuple[Any, ...], float]  # log-prob of a first token, by prompt and token
+    rollouts: frozenset[int]  # what nobody draws twice: rows by their tokens and log-probs
 
     @classmethod
     def of(cls, number: int, dump: Dump) -> Step:
@@ -82,6 +87,7 @@ class Step:
                 any(e.grid(name) for name in logs),
                 _prompts(dump),
                 _first_tokens(e),
+                frozenset(edges.fingerprints(e).values()),
             )
 
 
@@ -94,7 +100,7 @@ def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
         if number not in steps:
             steps[number] = Step.of(number, dump)
     run = [steps[number] for number in sorted(steps)]
-    families = (rollout_gap, versions, reference, adaptive_kl, repeated_prompts)
+    families = (rollout_gap, versions, standing_still, reference, adaptive_kl, repeated_prompts, repeated_rollouts)
     return [finding for family in families for finding in family(run)]
 
 
@@ -173,6 +179,21 @@ def _sampling_version(e: Evidence) -> float | None:
     return float(max(versions)) if versions else None
 
 
+def standing_still(run: list[Step]) -> Iterator[Finding]:
+    """The policy says the same of a prompt's first token after an update as before, though the update moved it."""
+    still: list[int] = []
+    for before, after in pairwise(run):
+        common = before.first_tokens.keys() & after.first_tokens.keys()
+        if len(common) < LEAST_FIRST or before.moved is None or before.moved < 1e-3:
+            continue
+        if max(abs(before.first_tokens[key] - after.first_tokens[key]) for key in common) > 1e-6:
+            return
+        still.append(after.number)
+    if still:
+        values = {"first": still[0], "last": still[-1], "moved": float(run[0].moved or 0.0)}
+        yield Finding(UPDATE_LOST, "old_log_probs", values)
+
+
 # ── 22: the reference ──────────────────────────────────────────────────────────────────────────────────────────────
 
 
@@ -204,7 +225,7 @@ def _moved(run: list[Step]) -> float:
 
 
 def _first_tokens(e: Evidence) -> dict[tuple[Any, ...], float]:
-    if not e.has("prompt_ids", "token_ids", "old_log_probs", "ref_log_probs") or not e.mask.shape[1]:
+    if not e.has("prompt_ids", "token_ids", "old_log_probs") or not e.mask.shape[1]:
         return {}
     first = e.dump.columns["token_ids"][:, 0]
     return {
@@ -304,6 +325,20 @@ def repeated_prompts(run: list[Step]) -> Iterator[Finding]:
             return
         begin = end
     yield from _restart(run, batches, total)
+
+
+def repeated_rollouts(run: list[Step]) -> Iterator[Finding]:
+    """The very rollouts of an earlier step. Several epochs over one batch may be dumped as steps, and are fine."""
+    seen: dict[int, int] = {}
+    for later in run:
+        earlier = Counter(seen[key] for key in later.rollouts if key in seen)
+        number, shared = earlier.most_common(1)[0] if earlier else (0, 0)
+        several = (later.settings.ppo_epochs or 1) > 1 and later.number == number + 1
+        if shared >= max(2, 0.5 * len(later.rollouts)) and not several:
+            values = {"first": number, "last": later.number, "count": shared}
+            yield Finding(SAME_ROLLOUTS, "token_ids", values, share=shared / len(later.rollouts))
+            return
+        seen |= dict.fromkeys(later.rollouts, later.number)
 
 
 def _by_chance(steps: int, total: int, batch: Counter[Any], times: int) -> float:

@@ -6,19 +6,25 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import geometry, precision
+from mingce.audit import edges, geometry, precision
 from mingce.audit.alignment import align
-from mingce.audit.evidence import Bools, Evidence, Floats
+from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
+from mingce.audit.strays import Stray, other_policies, strays
+from mingce.audit.transforms import Transform, transform
+from mingce.record.dump import LOSS
 
 SAME = 1e-4  # log-probs this close are the same number
 QUIET = 2e-3  # two forward passes of one model agree to about this
+FEW_ROWS = 0.1  # of the rows: when more are out of line, the batch is
 FEW = 20  # tokens from which a comparison that should be exact says something
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
 FIRST_RATIO = Fault.of("first-ratio", "bug", (17, 41), "ρ_t = 1 before the first update")
+RATIO_PAIR = Fault.of("ratio-of-another-pair", "bug", (20,), "ρ_t = exp(log π − log π_old)")
+IDLE_UPDATES = Fault.of("ratio-always-one", "suspicious", (20,), "ρ_t ≠ 1 once the policy has moved")
 WEIGHT_PAIR = Fault.of("importance-weight-pair", "bug", (39,), "w_t = exp(log π_old(a_t) − log q(a_t)), cut from above")
 TWO_CORRECTIONS = Fault.of(
     "corrected-twice", "bug", (39,), "ρ_t·w_t = π/π_old · π_old/q", "PrimeIntellect-ai/verifiers/pull/462"
@@ -34,14 +40,67 @@ REFERENCE_SHIFTED = Fault.of(
 
 
 def comparable(e: Evidence, *names: str) -> Bools:
+    """[B, T] chosen tokens on which every one of the columns holds a log-prob, without the few rows out of line."""
+    use = _filled(e, *names)
+    for found in stray_rows(e).values():
+        use[[stray.row for stray in found]] = False
+    return use
+
+
+def _filled(e: Evidence, *names: str) -> Bools:
     """[B, T] chosen tokens on which every one of the columns holds a log-prob: finite, and no fill value."""
-    use: Bools = e.mask & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
+    use: Bools = e.mask & ~edges.not_drawn(e) & ~geometry.chosen_pads(e).any(axis=1, keepdims=True)
     for name in names:
         column = e[name]
         use &= np.isfinite(column) & (np.abs(column) < -precision.FARTHEST) & ~precision.fills(e, name)
         if not column[e.mask].any():
             use[:] = False
     return use
+
+
+OTHERS = ("rollout_log_probs", "new_log_probs", "ref_log_probs")
+
+
+@once
+def transformed(e: Evidence) -> tuple[str, str, Transform] | None:
+    """A column of log-probs that is a known function of another, and no log-prob itself: (column, other, function)."""
+    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e):
+        return None
+    present = [name for name in OTHERS if name in e.dump.columns]
+    found: list[tuple[str, str, Transform]] = []
+    for other in present:
+        use = _filled(e, "old_log_probs", other)
+        for column, by in (("old_log_probs", other), (other, "old_log_probs")):
+            how = transform(only(e, column, use), only(e, by, use), use, other == "rollout_log_probs")
+            if how is not None:
+                found.append((column, by, how))
+    mine = [one for one in found if one[0] == "old_log_probs"]
+    if mine and (len(present) == 1 or len(mine) > 1):
+        return mine[0]
+    return next((one for one in found if one[0] != "old_log_probs"), mine[0] if mine else None)
+
+
+@once
+def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
+    """Where the old log-probs of a few rows are of other tokens than those of a column; none where many rows are."""
+    found: dict[str, list[Stray]] = {}
+    if "old_log_probs" not in e.dump.columns or geometry.retokenised(e) or transformed(e):
+        return found
+    for other in OTHERS:
+        if other not in e.dump.columns:
+            continue
+        use = _filled(e, "old_log_probs", other)
+        old, theirs = only(e, "old_log_probs", use), only(e, other, use)
+        few = strays(old, theirs, use)
+        if not few and other == "rollout_log_probs":
+            few = other_policies(old, theirs, use)
+        if other == "ref_log_probs":  # another policy: where it has moved far, nothing but an explanation counts
+            few = [stray for stray in few if stray.kind in ("shift", "row", "order") or stray.shift]
+        if few:
+            lie = align(old, theirs, use)
+            if lie.kind == "aligned" or lie.rows.sum() <= max(1.0, FEW_ROWS * int(use.any(axis=1).sum())):
+                found[other] = few
+    return found
 
 
 def only(e: Evidence, name: str, use: Bools) -> Floats:
@@ -116,7 +175,7 @@ def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
     lie = align(new, old, use)
     if lie.kind == "shift":
         return (17, 18), "audit.one_token_apart"
-    if lie.kind in ("blocks", "rows", "unrelated"):
+    if lie.kind in ("layout", "blocks", "rows", "unrelated"):
         return (17, 40), "audit.another_order"
     if padding(e, np.abs(d), use):
         return (13, 17), "audit.with_left_padding"
@@ -128,7 +187,7 @@ def _why(e: Evidence, use: Bools, d: Floats) -> tuple[tuple[int, ...], str]:
 
 def _blamed(e: Evidence) -> bool:
     """Whether the trainer's own log-probs are already known to be of other tokens (K10 rollout runs first)."""
-    return bool(e.blamed & {"old_log_probs", "ref_log_probs"})
+    return transformed(e) is not None or bool(e.blamed & {"old_log_probs", "ref_log_probs"})
 
 
 def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
@@ -148,6 +207,44 @@ def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
     if z > SURE and r > 0.5 and large > 0.05 and large > 3 * small:
         return {"small": small, "large": large, "r": r, "z": float(z)}
     return None
+
+
+def ratio_pair(e: Evidence) -> Iterator[Finding]:
+    """A stored ratio that is not π/π_old: of which pair it is, if that can be told."""
+    use = comparable(e, "new_log_probs", "old_log_probs") & e.loss_mask & np.isfinite(e["ratio"])
+    use &= np.abs(e["new_log_probs"] - e["old_log_probs"]) > 2e-3  # tokens that can tell
+    if use.sum() < FEW or _blamed(e):
+        return
+    new, old = only(e, "new_log_probs", use), only(e, "old_log_probs", use)
+    found, right = e["ratio"], new - old
+    candidates: dict[str, tuple[Floats, tuple[int, ...]]] = {"exp(log π_old − log π)": (np.exp(-right), (39,))}
+    candidates["log π − log π_old"] = (right, ())
+    for other, symbol, classes in (("ref_log_probs", "log π_ref", (20,)), ("rollout_log_probs", "log q", (20, 39))):
+        if other in e.dump.columns:
+            theirs = only(e, other, use)
+            candidates[f"exp(log π − {symbol})"] = (np.exp(np.clip(new - theirs, -20, 20)), classes)
+            candidates[f"exp(log π_old − {symbol})"] = (np.exp(np.clip(old - theirs, -20, 20)), classes)
+
+    def fits(wanted: Floats) -> float:
+        return float((np.abs(found - wanted) < 2e-3 * (1 + np.abs(wanted)))[use].mean())
+
+    if fits(np.exp(right)) > 0.5:
+        return
+    best = max(candidates, key=lambda name: fits(candidates[name][0]))
+    if fits(candidates[best][0]) > 0.95:
+        wanted, classes = np.exp(right), candidates[best][1]
+        places = e.places(use & (np.abs(found - wanted) > 0.01), wanted, found)
+        yield Finding(RATIO_PAIR, "ratio", {"found": best}, places, classes=classes)
+
+
+def idle(e: Evidence) -> Iterator[Finding]:
+    """A ratio of 1 on every token of a step that made several updates: its denominator moves along."""
+    several = (e.settings.ppo_epochs or 1) > 1 or len({str(one) for one in e.dump.rows.get("minibatch", [])}) > 1
+    step = e.dump.step if e.settings.step is None else e.settings.step
+    early = step is not None and int(step) <= 1  # a warm-up from 0 moves nothing
+    moves = e.dump.holds(LOSS) and bool(e[LOSS][e.mask].any())
+    if several and moves and not early and e.dump.source != "mingce" and ratio_idle(e):
+        yield Finding(IDLE_UPDATES, "new_log_probs")
 
 
 # ── importance weights ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -240,6 +337,8 @@ def reference(e: Evidence) -> Iterator[Finding]:
 
 CHECKS: tuple[Check, ...] = (
     Check.of("K10 first ratio", ("old_log_probs", "new_log_probs", "minibatch|first_minibatch"), first_ratio),
+    Check.of("K10 ratio", ("ratio", "new_log_probs", "old_log_probs"), ratio_pair),
+    Check.of("K10 idle", ("old_log_probs", "new_log_probs"), idle),
     Check.of("K10 weights", ("importance_weights", "old_log_probs", "rollout_log_probs"), weights),
     Check.of("K10 reference", ("old_log_probs", "ref_log_probs"), reference),
 )  # fmt: skip
