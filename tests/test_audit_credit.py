@@ -17,7 +17,7 @@ from mingce.algorithms import reference
 from mingce.algorithms.advantage import gae, grpo, rloo, td_errors
 from mingce.algorithms.kl import kl_penalty, kl_rewards
 from mingce.algorithms.masking import masked_whiten
-from mingce.audit import credit, derived, groups, recursion, rewards, whitening
+from mingce.audit import credit, derived, groups, recursion, rewards, scores, whitening
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.record.dump import Dump
@@ -64,7 +64,7 @@ def look(c: Columns, rows: dict[str, list[Any]] | None = None, **given_settings:
         Dump({name: column.numpy() for name, column in c.items()}, rows or {}, DumpSettings(**given_settings))
     )
     found: list[Finding] = []
-    for family in (rewards, credit, derived, whitening, groups):
+    for family in (rewards, scores, credit, derived, whitening, groups):
         for check in family.CHECKS:
             if evidence.has(*check.needs):
                 found.extend(check.run(evidence))

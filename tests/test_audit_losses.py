@@ -13,6 +13,7 @@ import torch
 
 from mingce.algorithms import losses
 from mingce.algorithms.losses import agg_loss, ppo_loss
+from mingce.audit import kl_places
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.audit.losses import CHECKS
@@ -56,7 +57,7 @@ def clean(seed: int, holes: bool = False, moved: float = 0.15) -> Dump:
     dump = Dump(
         columns,
         {"micro_batch": [row // (ROWS // 4) for row in range(ROWS)]},
-        DumpSettings(clip=0.2, value_clip=0.3, ppo_epochs=1, loss_agg_mode="token-mean"),
+        DumpSettings(clip=0.2, value_clip=0.3, ppo_epochs=1, loss_agg_mode="token-mean", kl_loss_coef=0.0),
         source="verl",
     )
     dump.scalars = {
@@ -105,7 +106,7 @@ def masked_mean(dump: Dump, name: str) -> float:
 def findings(dump: Dump) -> list[Finding]:
     evidence = Evidence(dump)
     with np.errstate(all="raise"):
-        return [f for check in CHECKS if evidence.has(*check.needs) for f in check.run(evidence)]
+        return [f for check in (*CHECKS, *kl_places.CHECKS) if evidence.has(*check.needs) for f in check.run(evidence)]
 
 
 def told(dump: Dump) -> dict[str, tuple[int, ...]]:

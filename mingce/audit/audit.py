@@ -12,9 +12,24 @@ from mingce.record.dump import LOSS, Dump
 
 def checks() -> list[Check]:
     """All checks of one dump, in the order in which a trainer makes its columns."""
-    from mingce.audit import credit, derived, edges, geometry, groups, losses, policy, precision, rewards, whitening
+    from mingce.audit import (
+        credit,
+        derived,
+        edges,
+        geometry,
+        groups,
+        kl_places,
+        losses,
+        policy,
+        precision,
+        rewards,
+        scores,
+        whitening,
+    )
 
-    families = (geometry, edges, precision, rewards, credit, derived, whitening, groups, policy, losses)
+    families = (
+        geometry, edges, precision, rewards, scores, credit, derived, whitening, groups, policy, losses, kl_places,
+    )  # fmt: skip
     return [check for family in families for check in family.CHECKS]
 
 

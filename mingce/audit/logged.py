@@ -1,4 +1,4 @@
-"""K12, K9: logged metrics against the columns they are made of, the value clip's share, and where the KL enters."""
+"""K12, K9: logged metrics against the columns they are made of, and the value clip's share."""
 
 from __future__ import annotations
 
@@ -20,9 +20,6 @@ OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m"
 NEGATIVE = Fault.of("metric-sign", "suspicious", (47,), "metric = Σ m·x / Σ m", "")
 CLIPFRAC = Fault.of("value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]")
 SAME_VALUES = Fault.of("value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update")
-KL_PLACE = Fault.of("kl-enters", "note", (25,), "r = s − β·k; loss = pg_loss + β'·kl_loss")
-KL_TWICE = Fault.of("kl-twice", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
-KL_NEVER = Fault.of("kl-never", "suspicious", (25,), "r = s − β·k or loss = pg_loss + β·kl_loss")
 _SUMMED = ("seq-mean-token-sum-norm", "seq-mean-token-sum")
 _OVER = {"all": "audit.over_all", "attended": "audit.over_attended", "chosen": "audit.over_chosen"}
 
@@ -148,45 +145,9 @@ def value_clip(e: Evidence) -> Iterator[Finding]:
             yield Finding(SAME_VALUES, "new_values")
 
 
-def kl_places(e: Evidence) -> Iterator[Finding]:
-    """Whether the KL is in the rewards, in the loss, in both or in neither."""
-    with np.errstate(all="ignore"):
-        x = e["old_log_probs"] - e["ref_log_probs"]
-        visible = e.mask & np.isfinite(x) & (np.abs(x) > 1e-3)  # tokens whose KL could be seen in the reward
-        taken = visible & (e["rewards"] != e["scores"])
-    if int(visible.sum()) < LEAST_TOKENS:
-        return
-    share = taken.sum() / visible.sum()
-    if 0.0 < share < 0.5:
-        return  # the rewards differ from the scores, but not by a KL
-    in_reward, coef = bool(share), number(e, "kl_loss_coef")
-    explicit = e.settings.kl_loss_coef is not None
-    both_given = None not in (e.dump.settings.beta, e.dump.settings.kl_loss_coef)
-    in_loss = bool(coef) or bool(e.dump.scalars.get("kl_loss") and not explicit)
-    if in_reward and coef:
-        yield Finding(KL_TWICE, "rewards", {"coef": coef})
-    elif not in_reward and not in_loss and both_given and not _reference_is_here(e):
-        yield Finding(KL_NEVER, "rewards")
-    else:
-        loss = "audit.yes" if in_loss else "audit.no" if explicit else "audit.not_stated"
-        reward = phrase("reward", "audit.yes" if in_reward else "audit.no")
-        yield Finding(KL_PLACE, "rewards", reward | phrase("loss", loss))
-
-
-def _reference_is_here(e: Evidence) -> bool:
-    """Whether policy and reference still say the same of every token, so that no KL could show."""
-    if not e.has("old_log_probs", "ref_log_probs"):
-        return False
-    gap = np.abs(e["old_log_probs"] - e["ref_log_probs"])[e.mask]
-    return bool(np.nan_to_num(gap).max(initial=0.0) <= 1e-6)
-
-
 CHECKS: tuple[Check, ...] = (
     Check.of(
         "K12 logged metrics", ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
     ),
     Check.of("K12 value clip", ("new_values", "values"), value_clip),
-    Check.of(
-        "K12 KL place", ("scores", "rewards", "old_log_probs", "ref_log_probs"), kl_places,
-    ),
 )  # fmt: skip

@@ -1,219 +1,306 @@
-"""K3 and K4: where the score was put, and how the KL penalty was taken off it.
+"""K4: how the KL penalty was taken off the score.
 
-The reward of a token should be r_t = s_t − β·k_t on chosen tokens and s_t elsewhere, with a response's score on its
-last chosen token. Which k and which β are fitted to the numbers; where the score sits is read off them.
+The reward of a token should be r_t = s_t − β·k_t on chosen tokens and s_t elsewhere. Which k and which β are fitted to
+the numbers (composition.py); here the fit is compared with the settings, and what does not follow it is named.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, rows_with
-from mingce.audit.finding import Check, Fault, Finding, phrase
-from mingce.audit.geometry import chosen_pads
-from mingce.audit.kl import kl_estimates
+from mingce.audit.composition import FAIR, GOOD, Account, account, exceptions, leaks, outcomes
+from mingce.audit.credit import OTHER_SETTINGS
+from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, share_of_rows
+from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
+from mingce.audit.fitting import SPREADS, Sample, fit_beta
+from mingce.audit.implied import Rewards
+from mingce.audit.kl import STORED, Penalty, other_penalties, usual_penalties
+from mingce.audit.row_scores import overwritten, row_kl
+from mingce.specs import ESTIMATORS
 from mingce.specs.kl import kl_name
+
+LEAST_TOKENS = 16
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
-SCORE_INDEX = Fault.of(
-    "score-index", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1", "EleutherAI/gpt-neox/pull/1285"
-)
-SCORE_AFTER_LAST = Fault.of("score-after-last", "convention", (9,), "A_e = r_e + γ·((1−λ)·V_{e+1} + λ·score) − V_e")
-SCORE_MASKED = Fault.of("score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0")
-SCORE_EMPTY_ROW = Fault.of("score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0")
 KL_SIGN = Fault.of("kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0")
 KL_ESTIMATOR = Fault.of("kl-estimator", "bug", (24,), "r_t = s_t − β·k_t with the k of the settings")
+KL_OTHER = Fault.of("kl-of-something-else", "bug", (24,), "r_t = s_t − β·k(log π_old − log π_ref) of token t")
+KL_CLAMP = Fault.of("kl-clamped", "convention", (24,), "r_t = s_t − β·clip(k_t, ±c)", "")
 KL_IN_REWARD = Fault.of("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
-REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t)/σ")
+REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t − μ)/σ + μ")
+NOT_WHITENED = Fault.of("rewards-not-whitened", "suspicious", (), "std of r_t = 1 over the slots that have a value")
 KL_TWICE = Fault.of("kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings")
+KL_ABSENT = Fault.of("kl-absent", "bug", (25,), "r_t = s_t − β·k_t with β > 0")
+SCORE_BROADCAST = Fault.of("score-on-every-token", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1")
+SCORE_SPREAD = Fault.of("score-spread", "convention", (), "r_t = score/Σm − β·k_t")
+TOKEN_BONUS = Fault.of("reward-on-each-token", "convention", (), "r_t = s_t − β·k_t + c")
 KL_ON_PADS = Fault.of("kl-on-pads", "bug", (15,), "r_t = s_t where m_t = 0")
 KL_ON_TOOLS = Fault.of("kl-on-tool-tokens", "bug", (3, 15), "r_t = s_t where m_t = 0")
 REWARD_MASKED = Fault.of("reward-on-masked-token", "bug", (10,), "r_t = s_t where m_t = 0")
 REWARD_UNEXPLAINED = Fault.of("reward-unexplained", "suspicious", (), "r_t = s_t − β·k_t")
+IMPLIED = Fault.of("rewards-implied", "note", (), "r_t = R_t − γ(1−λ)V_{t+1} − γλR_{t+1}")
 
-# ── K4 how the reward is composed ──────────────────────────────────────────────────────────────────────────────────
+_CLASSES = {
+    "audit.kl_swapped": (24, 23), "audit.kl_of_next": (24, 18), "audit.kl_of_previous": (24, 18),
+    "audit.kl_of_other_row": (24, 37), "audit.kl_of_sampler": (24,), "audit.kl_of_updated": (24,),
+    "audit.kl_to_sampler": (24, 22),
+}  # fmt: skip
+"""What else a penalty of another column may come from."""
+_RATIOS = {
+    2.0: "audit.beta_twice", 0.5: "audit.beta_half", 1 / np.log(2.0): "audit.beta_base_two",
+    1 / np.log(10.0): "audit.beta_base_ten", np.log(10.0): "audit.beta_base_ten",
+}  # fmt: skip
 
-
-def _penalties(e: Evidence) -> dict[str, Floats]:
-    """The KL estimators of the dumped log-probs, or the dumped KL itself."""
-    if not e.has("old_log_probs", "ref_log_probs"):
-        return {"kl": e["kl"]}
-    with np.errstate(all="ignore"):
-        return kl_estimates(e["old_log_probs"] - e["ref_log_probs"], clamp=True)
-
-
-def _fit(y: Floats, k: Floats) -> tuple[float, float]:
-    """(β, what β·k leaves of y, relative to y), by least squares."""
-    power = float(k @ k)
-    beta = float(y @ k) / power if power > 0 else 0.0
-    left = y - beta * k
-    return beta, float(np.sqrt((left @ left) / max(float(y @ y), 1e-300)))
+# ── the composition ────────────────────────────────────────────────────────────────────────────────────────────────
 
 
 def composition(e: Evidence) -> Iterator[Finding]:
     """r = s − β·k on chosen tokens and r = s elsewhere; which k, which β."""
-    if e.settings.whiten_rewards:
-        yield Finding(REWARDS_WHITENED, "rewards")
+    found = account(e)
+    if found is None or not found.quiet.any():
         return
-    penalties = _penalties(e)
-    there = np.isfinite(e["rewards"])
-    for penalty in penalties.values():
-        there &= np.isfinite(penalty)
-    if e.has("scores"):
-        there &= np.isfinite(e["scores"])
-        taken = np.where(there, e["scores"] - e["rewards"], 0.0)
-        judged = e.mask & there
-    else:  # the score is somewhere near the end of the row: the tokens before it hold the penalty alone
-        taken = np.where(there, -e["rewards"], 0.0)
-        judged = e.mask & there & (np.arange(e.mask.shape[1]) < e.last[:, None])
-    size = np.abs(np.where(there, e["rewards"], 0.0)).max(initial=0.0)
-    grain = max(size, 1e-12) * (1e-2 if e.coarse else 2e-6)
-    y = taken[judged]
-    explained, beta, name = np.zeros_like(taken), 0.0, ""
-    if len(y) and np.abs(y).max() > grain * (0.1 if e.coarse else 1.0):
-        fits = {one: _fit(y, np.where(there, k, 0.0)[judged]) for one, k in penalties.items()}
-        name = min(fits, key=lambda one: fits[one][1])
-        wanted = kl_name(e.settings.kl_estimator)
-        enough = 0.5 if e.coarse else 2e-3 + grain / np.sqrt((y @ y) / len(y))
-        if wanted in fits and fits[wanted][1] <= max(enough if not e.coarse else 0.3, 1.5 * fits[name][1]):
-            name = wanted
-        elif (plain := next(iter(fits))) and fits[plain][1] <= 1.01 * fits[name][1]:
-            name = plain
-        beta, residual = fits[name]
-        if residual > enough:
-            yield Finding(REWARD_UNEXPLAINED, "rewards", {"found": name, "residual": residual})
-            return
-        explained = beta * np.where(there, penalties[name], 0.0)
-        yield from _judge_penalty(e, name, wanted, beta, judged, taken)
-    if e.has("scores"):
-        yield from _behind_the_mask(e, taken, explained, there, grain)
-    e.infer("beta", abs(beta))
+    if not found.rewards.stored:
+        yield from _implied(e, found.rewards)
+    if found.whitened:
+        yield Finding(REWARDS_WHITENED, "rewards")
+    elif e.settings.whiten_rewards and found.rewards.stored and np.ptp(found.rewards.column[e.mask]) > 0:
+        yield Finding(NOT_WHITENED, "rewards", {"std": float(found.rewards.column[e.mask].std())})
+    if found.moved is not None and not found.whitened:
+        yield from _on_every_token(e, found)
+    if found.explained < FAIR and found.moved is None:
+        yield _unexplained(e, found, found.quiet)
+        return
+    yield from _judge_penalty(e, found) if found.penalty is not None else _absent(e)
+    yield from _exceptions(e, found)
+    if found.moved is None:
+        yield from _behind_the_mask(e, found)
+    if found.beta is not None and not found.weak and found.doubt <= 0.5:
+        e.infer("beta", abs(found.beta))
+    if found.penalty is not None and found.penalty.kind != STORED and not found.penalty.way and not found.weak:
+        e.infer("kl_estimator", found.penalty.kind)
 
 
-def _judge_penalty(e: Evidence, name: str, wanted: str, beta: float, judged: Bools, taken: Floats) -> Iterator[Finding]:
-    said = {"beta": beta, "found": name, "wanted": wanted}
-    given = e.settings.beta
-    scores = e["scores"] if e.has("scores") else np.zeros_like(taken)
-    if beta < 0:
-        yield Finding(KL_SIGN, "rewards", said, e.places(judged & (taken != 0), scores + taken, e["rewards"]))
-    elif wanted and name != wanted and name != "kl":
-        yield Finding(KL_ESTIMATOR, "rewards", said)
-    elif given and abs(beta / float(given) - 1) > (0.2 if e.coarse else 0.01):
-        yield Finding(KL_TWICE, "rewards", {"beta": beta, "wanted": float(given), "ratio": beta / float(given)})
+def _implied(e: Evidence, rewards: Rewards) -> Iterator[Finding]:
+    """That the rewards are derived, and with other γ and λ than the settings say if no others fit."""
+    gamma, lam = either(rewards.gamma, 1.0), either(rewards.lam, 1.0)
+    wanted = either(e.settings.gamma, gamma), either(e.settings.lam, lam) if e.has("values") else lam
+    if max(abs(gamma - wanted[0]), abs(lam - wanted[1])) > 2e-3:
+        said = {"gamma": gamma, "lam": lam, "wanted_gamma": wanted[0], "wanted_lam": wanted[1]}
+        yield Finding(OTHER_SETTINGS, "returns", said)
+    e.infer("gamma", gamma)
+    if e.has("values"):
+        e.infer("lam", lam)
+    yield Finding(IMPLIED, "rewards", {"gamma": gamma, "lam": lam})
+
+
+def _unexplained(e: Evidence, found: Account, where: Bools) -> Finding:
+    y, left = found.taken[where], (found.taken - found.paid)[where]
+    residual = float(np.sqrt((left @ left) / max(float(y @ y), 1e-300)))
+    said = {"found": found.penalty.kind if found.penalty else "0", "residual": residual}
+    held = found.taken + found.rewards.column
+    places = e.places(where, held - found.paid, found.rewards.column)
+    return Finding(REWARD_UNEXPLAINED, "rewards", said, places, share_of_rows(where, found.quiet))
+
+
+def _judge_penalty(e: Evidence, found: Account) -> Iterator[Finding]:
+    assert found.penalty is not None
+    kind, way, wanted = found.penalty.kind, found.penalty.way, kl_name(e.settings.kl_estimator)
+    beta = found.price if found.beta is None else found.beta
+    said = {"beta": beta, "found": kind, "wanted": wanted}
+    if found.weak or found.doubt > 0.5:
+        return  # rounding hides it
+    if way:
+        classes = _CLASSES.get(way, KL_OTHER.classes)
+        yield Finding(KL_OTHER, "rewards", said | phrase("way", way), _places(e, found), classes=classes)
+    elif beta < 0:
+        yield Finding(KL_SIGN, "rewards", said, _places(e, found))
+    elif wanted and kind not in (wanted, STORED):
+        same = _as_good(e, found, wanted)
+        yield Finding(KL_ESTIMATOR, "rewards", said | {"found": " / ".join(same)})
+    elif found.beta is not None and (given := _declared(e, beta, found.doubt)) is not None:
+        yield _other_price(kind, beta, given)
     else:
         yield Finding(KL_IN_REWARD, "rewards", said)
 
 
-def _behind_the_mask(e: Evidence, taken: Floats, explained: Floats, finite: Bools, grain: float) -> Iterator[Finding]:
-    stray = finite & ~e.mask & (np.abs(taken) > grain)
+def _places(e: Evidence, found: Account) -> tuple[Place, ...]:
+    scores = finite(e["scores"]) if "scores" in e.dump.columns else np.zeros_like(found.taken)
+    wrong = found.quiet & (np.abs(found.taken) > found.room)
+    return e.places(wrong, scores + found.taken, found.rewards.column)
+
+
+def _as_good(e: Evidence, found: Account, wanted: str) -> list[str]:
+    """The kinds that explain the rewards as well as the one that was chosen, at most three."""
+    assert found.penalty is not None
+    named = [found.penalty.kind]
+    for one in usual_penalties(e):
+        fit = fit_beta(Sample.of(found.taken, one, found.quiet, found.error), found.slack)
+        if one.kind not in (wanted, STORED, *named) and fit.explained >= found.explained - 2e-3:
+            named.append(one.kind)
+    return named[:3]
+
+
+def _declared(e: Evidence, beta: float, doubt: float) -> float | None:
+    """The β that was given, if it is another one than the rewards show."""
+    known = [x for x in (e.dump.scalars.get("kl_coef"), e.settings.beta) if x]
+    return None if not known or any(abs(beta / x - 1) <= 0.01 + 2 * doubt for x in known) else float(known[-1])
+
+
+def _other_price(kind: str, beta: float, given: float) -> Finding:
+    ratio = beta / given
+    why = next((key for x, key in _RATIOS.items() if abs(ratio / x - 1) < 5e-3), "audit.beta_other")
+    classes = (25, 24) if why != "audit.beta_other" else None
+    said = {"beta": beta, "wanted": given, "ratio": ratio, "found": kind}
+    return Finding(KL_TWICE, "rewards", said | phrase("why", why), classes=classes)
+
+
+# ── a KL that is declared and not there ────────────────────────────────────────────────────────────────────────────
+
+
+def declared_absent(e: Evidence) -> bool:
+    """Whether the settings price a KL in the reward, it would show, and the rewards hold none."""
+    found, beta = account(e), e.dump.settings.beta
+    if found is None or found.penalty is not None or found.moved is not None or found.weak or not beta or beta < 0:
+        return False
+    in_loss = bool(e.settings.kl_loss_coef) or bool(e.dump.scalars.get("kl_loss"))
+    if in_loss or e.settings.kl_in_reward is False:
+        return False
+    wanted = kl_name(e.settings.kl_estimator)
+    usual = usual_penalties(e)
+    one = next((penalty for penalty in usual if penalty.kind == wanted), usual[0] if usual else None)
+    if one is None:
+        return False
+    room = SPREADS * (found.error + beta * one.room)
+    return int((found.quiet & (np.abs(beta * one.column) > room)).sum()) >= LEAST_TOKENS
+
+
+def _absent(e: Evidence) -> Iterator[Finding]:
+    if (summed := row_kl(e)) is not None:
+        yield _row_kl(e, *summed)
+        return
+    if not declared_absent(e):
+        return
+    spec = ESTIMATORS.get(e.settings.estimator or "")
+    level: Severity | None = "suspicious" if spec is not None and spec.grouped else None
+    yield Finding(KL_ABSENT, "rewards", {"beta": e.dump.settings.beta}, severity=level)
+
+
+def _row_kl(e: Evidence, penalty: Penalty, beta: float) -> Finding:
+    """A row's KL on its last token: what estimators of whole responses do, and a mistake beside a critic."""
+    meant = e.settings.estimator in ("rloo", "remax") or (e.settings.estimator is None and e.dump.source == "trl")
+    level: Severity = "convention" if meant and not e.has("values") else "bug" if e.has("values") else "suspicious"
+    values = {"beta": beta, "found": penalty.kind, **phrase("way", "audit.kl_on_last")}
+    return Finding(KL_OTHER, "rewards", values, severity=level)
+
+
+# ── rows and tokens apart from the rest ────────────────────────────────────────────────────────────────────────────
+
+
+def _exceptions(e: Evidence, found: Account) -> Iterator[Finding]:
+    """Tokens that do not follow the law of the others: what they follow instead."""
+    off = exceptions(e, found)
+    if (alone := overwritten(e)) is not None:  # said of the scores
+        off = off & ~(alone[:, None] & (np.arange(e.mask.shape[1]) == e.last[:, None]))
+    if not off.any() or found.moved is not None:
+        return
+    yield _unexplained(e, found, off) if found.penalty is None else _exception(e, found, off)
+
+
+def _exception(e: Evidence, found: Account, off: Bools) -> Finding:
+    assert found.penalty is not None
+    share, places = share_of_rows(off, found.quiet), e.places(off, -found.paid, -found.taken)
+    said = {"beta": found.price, "found": found.penalty.kind, "wanted": found.penalty.kind}
+    clean = SPREADS * found.error + 1e-12
+    if _most(np.abs(found.taken) <= clean, off):
+        return Finding(KL_ABSENT, "rewards", {"beta": found.price}, places, share)
+    if _most(np.abs(found.taken + found.paid) <= found.room, off):
+        return Finding(KL_SIGN, "rewards", said | {"beta": -found.price}, places, share)
+    held = np.abs(found.taken[off]) / abs(found.price)
+    limit = float(np.median(held))
+    if np.ptp(held) <= 1e-2 * limit and (np.abs(found.penalty.column[off]) > limit).all():
+        return _clamped(e, found, limit, off)
+    rows = off.any(axis=1, keepdims=True) & found.quiet
+    where = rows if off.sum() > 0.5 * rows.sum() else off
+    for one in (*usual_penalties(e), *other_penalties(e)):
+        fit = fit_beta(Sample.of(found.taken, one, where, found.error))
+        if where.sum() >= 4 and fit.explained >= GOOD and fit.beta:
+            return _of_other(found, one, fit.beta, places, share)
+    whole = off.sum() > 0.8 * rows.sum() and share <= 0.25  # rows whose log-probs or rewards are not theirs
+    return replace(_unexplained(e, found, off), classes=(37, 22, 24)) if whole else _unexplained(e, found, off)
+
+
+def _most(fits: Bools, off: Bools) -> bool:
+    return bool(fits[off].mean() > 0.95)
+
+
+def _clamped(e: Evidence, found: Account, limit: float, off: Bools) -> Finding:
+    given = e.settings.kl_clamp
+    other = given is not None and abs(limit / given - 1) > 0.02 if given else False
+    level: Severity | None = "suspicious" if other else None
+    values = {"limit": limit, "found": found.penalty.kind if found.penalty else ""}
+    return Finding(KL_CLAMP, "rewards", values, (), share_of_rows(off, found.quiet), severity=level)
+
+
+def _of_other(found: Account, one: Penalty, beta: float, places: tuple[Place, ...], share: float) -> Finding:
+    assert found.penalty is not None
+    said = {"beta": beta, "found": one.kind, "wanted": found.penalty.kind}
+    if one.way:
+        classes = _CLASSES.get(one.way, KL_OTHER.classes)
+        return Finding(KL_OTHER, "rewards", said | phrase("way", one.way), places, share, classes=classes)
+    if one.kind == found.penalty.kind:
+        return Finding(KL_TWICE, "rewards", _other_price(one.kind, beta, found.price).values, places, share)
+    return Finding(KL_ESTIMATOR, "rewards", said, places, share)
+
+
+def _on_every_token(e: Evidence, found: Account) -> Iterator[Finding]:
+    """A number on every token of a row: its score, its score over its length, or one for all rows."""
+    assert found.moved is not None
+    moved, rows = found.moved[:, 0], found.quiet.sum(axis=1) >= 3
+    room = 1e-4 * float(np.abs(moved).max(initial=0.0)) + 2 * float(np.median(found.room[found.quiet]))
+    scores = outcomes(e)
+    if scores is None and "scores" in e.dump.columns:
+        scores = finite(e["scores"]).sum(axis=1)
+    count = np.maximum(e.mask.sum(axis=1), 1)
+    if np.ptp(moved[rows]) <= 2 * room:
+        yield Finding(TOKEN_BONUS, "rewards", {"level": float(np.median(moved[rows]))})
+    elif scores is not None and (np.abs(moved - scores / count) <= room)[rows].mean() > 0.95:
+        yield Finding(SCORE_SPREAD, "rewards")
+    else:
+        places = e.places(found.quiet & rows[:, None], -found.paid, found.rewards.column)
+        yield Finding(SCORE_BROADCAST, "rewards", {}, places)
+
+
+def _behind_the_mask(e: Evidence, found: Account) -> Iterator[Finding]:
+    stray = found.rewards.known & ~e.mask & (np.abs(found.taken) > _grain(found))
+    scores = np.zeros_like(found.taken)
+    if "scores" in e.dump.columns:
+        scores, stray = finite(e["scores"]), stray & np.isfinite(e["scores"])
+    else:  # a reward may be a score there
+        stray = stray & leaks(e, found)
     if not stray.any():
         return
-    close = np.abs(taken - explained) <= np.maximum(
-        0.2 * np.abs(explained) if e.coarse else 2e-3 * np.abs(explained), grain
-    )
     fault = REWARD_MASKED
-    if explained.any() and (close | ~stray).mean(where=stray) > 0.9:
+    if (leaks(e, found) | ~stray).mean(where=stray) > 0.9:
         pads = stray & ~e.attended & ~e.holes
         fault = KL_ON_PADS if pads.any() else KL_ON_TOOLS
-    places = e.places(stray, e["scores"], e["rewards"])
-    filled = (
-        fault is KL_ON_PADS and np.ptp(taken[stray]) <= grain
-    )  # one number everywhere: the log-probs there are fills
+    places = e.places(stray, scores, found.rewards.column)
+    # one number everywhere, or one of the two log-probs: fills stand there
+    filled = fault is KL_ON_PADS and (
+        np.ptp(found.taken[stray]) <= 1e-6 * np.abs(found.taken[stray]).max()
+        or any(np.ptp(e[name][stray]) == 0 for name in ("old_log_probs", "ref_log_probs") if name in e.dump.columns)
+    )
     classes = (15, 28) if filled else None
     yield Finding(fault, "rewards", {}, places, float(stray.any(axis=1).mean()), classes=classes)
 
 
-# ── K3 where the score sits ────────────────────────────────────────────────────────────────────────────────────────
+def _grain(found: Account) -> Floats:
+    """Below this, a reward behind the mask is its score."""
+    largest = float(np.abs(found.rewards.column[found.rewards.known]).max(initial=1e-12))
+    return np.asarray(SPREADS * found.error + 2e-6 * largest)
 
 
-def _scores(e: Evidence) -> Floats:
-    """The scores, or what is left of the rewards when the penalty is added back; 0 where not finite."""
-    if e.has("scores"):
-        return finite(e["scores"])
-    rewards = finite(e["rewards"])
-    if not e.has("old_log_probs|kl", "ref_log_probs|kl") or not e.settings.beta:
-        return rewards
-    penalties = _penalties(e)
-    known = kl_name(e.settings.kl_estimator)
-    k = finite(penalties.get(known, next(iter(penalties.values()))))
-    left = rewards + e.settings.beta * np.where(e.mask, k, 0.0)
-    noise = (0.1 if e.coarse else 1e-3) * max(np.abs(left).max(initial=0.0), 1e-12)
-    return np.where(np.abs(left) > noise, left, 0.0)
-
-
-def placement(e: Evidence) -> Iterator[Finding]:
-    """A response's one score belongs on its last chosen token."""
-    if e.settings.whiten_rewards and not e.has("scores"):
-        return  # whitening has moved every reward: the score's place can no longer be told
-    scores = _scores(e)
-    there = scores != 0
-    empty = ~rows_with(e.mask)
-    wrong = there & empty[:, None]
-    if wrong.any():
-        places = e.places(wrong, np.zeros_like(scores), scores)
-        yield Finding(SCORE_EMPTY_ROW, "scores", {}, places, float(wrong.any(axis=1).sum() / max(empty.sum(), 1)))
-    count = there.sum(axis=1)
-    rows = np.flatnonzero(
-        (count == 1) & ~empty & ~rows_with(chosen_pads(e))
-    )  # where padding counts as chosen, e is not the end
-    if len(rows) == 0 or (count[~empty] > 1).mean() > 0.1:  # dense scores have no one place
-        stray = there & ~e.mask & ~empty[:, None]
-        if stray.any():
-            where = phrase("where", "audit.amid_dense_scores")
-            places = e.places(stray, np.zeros_like(scores), scores)
-            yield Finding(SCORE_MASKED, "scores", where, places, float(stray.any(axis=1).mean()))
-        return
-    slot = there.argmax(axis=1)[rows]
-    offset = slot - e.last[rows]
-    off = offset != 0
-    if not off.any():
-        return
-    yield _misplaced(e, scores, rows, slot, offset, off)
-
-
-def _misplaced(e: Evidence, scores: Floats, rows: Ints, slot: Ints, offset: Ints, off: Bools) -> Finding:
-    width = e.mask.shape[1]
-    wrong = np.zeros_like(e.mask)
-    wrong[rows[off], slot[off]] = True
-    places = e.places(wrong, np.zeros_like(scores), scores)
-    share = float(off.mean())
-    short = e.last[rows] < width - 1
-    if off[short].all() and (offset[short] == 1).all() and _lives_on_after(e, rows[short]):
-        e.infer("score_after_last", True)
-        return Finding(SCORE_AFTER_LAST, "scores", {}, (), share)
-    on_token = e.attended[rows, slot] & ~e.mask[rows, slot]
-    if (on_token[off]).all():
-        where = phrase("where", "audit.at_last_attended")
-        unknown = "attention_mask" not in e.dump.columns
-        return Finding(SCORE_MASKED, "scores", where, places, share, classes=(9, 10) if unknown else None)
-    if (slot[off] == width - 1).all():
-        where = phrase("where", "audit.at_last_column")
-    elif len(set(offset[off].tolist())) == 1:
-        by = int(offset[off][0])
-        one, more = ("audit.slot_after", "audit.slots_after") if by > 0 else ("audit.slot_before", "audit.slots_before")
-        where = phrase("where", one if abs(by) == 1 else more, by=abs(by))
-    else:
-        where = phrase("where", "audit.at_other_offsets")
-    masked = ~e.mask[rows[off], slot[off]]
-    behind = masked.any() and "attention_mask" not in e.dump.columns
-    return Finding(SCORE_INDEX, "scores", where, places, share, classes=(9, 10) if behind else None)
-
-
-def _lives_on_after(e: Evidence, rows: Ints) -> bool:
-    """Whether values and returns are kept one slot past the last token, as a score there needs."""
-    if e.has("value_mask"):
-        return bool(e.dump.columns["value_mask"][rows, e.last[rows] + 1].astype(bool).all())
-    if not e.has("values", "returns"):
-        return e.dump.source == "trl"
-    after = e.last[rows] + 1
-    alive = (e["values"][rows, after] != 0) & (e["returns"][rows, after] != 0)
-    return bool(len(alive) and alive.mean() > 0.9)
-
-
-CHECKS = (
-    Check.of("K4 reward", ("rewards", "old_log_probs|kl", "ref_log_probs|kl"), composition),
-    Check.of("K3 score", ("scores|rewards",), placement),
-)  # fmt: skip
+CHECKS = (Check.of("K4 reward", ("rewards|returns", "old_log_probs|kl|scores|outcome"), composition),)

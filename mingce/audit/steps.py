@@ -14,12 +14,14 @@ import numpy as np
 from mingce.audit import edges
 from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.audit.kl_places import REFERENCE_HERE
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
 
 GROWTH = 4.0  # times: below it, a gap between sampler and trainer may grow as the policy sharpens
 LEAST_FIRST = 8  # first tokens that two steps have in common
+MANY = 3  # steps after which a policy has left its reference
 LEAST_GAP = 0.01  # nats, mean |old − rollout|
 
 GAP_JUMP = Fault.of(
@@ -203,7 +205,9 @@ def reference(run: list[Step]) -> Iterator[Finding]:
     if len(measured) < 2:
         return
     moved = _moved([step for step, _ in measured])
-    if moved > 1e-3 and max(x for _, x in measured[1:]) < min(0.02 * moved, 1e-3):
+    if moved is None:
+        yield from _never_apart(measured)
+    elif moved > 1e-3 and max(x for _, x in measured[1:]) < min(0.02 * moved, 1e-3):
         settings = measured[0][0].settings
         paid = any(price is not None and price > 0 for price in (settings.beta, settings.kl_loss_coef))
         place = Place(None, None, moved, measured[-1][1])
@@ -211,7 +215,14 @@ def reference(run: list[Step]) -> Iterator[Finding]:
         yield Finding(REF_ALIAS, "ref_log_probs", {"moved": moved}, (place,), severity=level)
 
 
-def _moved(run: list[Step]) -> float:
+def _never_apart(measured: list[tuple[Step, float]]) -> Iterator[Finding]:
+    """Many steps in which policy and reference are one, though the difference is priced; no column says if it moves."""
+    prices = [max(step.settings.beta or 0.0, step.settings.kl_loss_coef or 0.0) for step, _ in measured]
+    if len(measured) >= MANY and min(prices) > 0 and max(gap for _, gap in measured) < 1e-7:
+        yield Finding(REFERENCE_HERE, "ref_log_probs", {"beta": prices[0]}, severity="suspicious")
+
+
+def _moved(run: list[Step]) -> float | None:
     """How far a step moves the policy: |new − old|, or the change of one first token's log-prob between steps."""
     gaps = [step.moved for step in run[:-1] if step.moved is not None]
     if gaps:
@@ -221,7 +232,7 @@ def _moved(run: list[Step]) -> float:
         for key, value in step.first_tokens.items():
             seen.setdefault(key, []).append(value)
     changes = [abs(b - a) for values in seen.values() for a, b in pairwise(values)]
-    return float(np.median(changes)) if len(changes) >= 8 else 0.0
+    return float(np.median(changes)) if len(changes) >= 8 else None
 
 
 def _first_tokens(e: Evidence) -> dict[tuple[Any, ...], float]:

@@ -232,9 +232,9 @@ def ratio_pair(e: Evidence) -> Iterator[Finding]:
         return
     best = max(candidates, key=lambda name: fits(candidates[name][0]))
     if fits(candidates[best][0]) > 0.95:
-        wanted, classes = np.exp(right), candidates[best][1]
+        wanted = np.exp(right)
         places = e.places(use & (np.abs(found - wanted) > 0.01), wanted, found)
-        yield Finding(RATIO_PAIR, "ratio", {"found": best}, places, classes=classes)
+        yield Finding(RATIO_PAIR, "ratio", {"found": best}, places, classes=candidates[best][1])
 
 
 def idle(e: Evidence) -> Iterator[Finding]:

@@ -68,7 +68,7 @@ SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in 
     "global_step": "step", "target_kl": "kl_target", "horizon": "kl_horizon", "entropy_coeff": "entropy_coef",
     "clip_ratio_c": "dual_clip", "loss_mode": "policy_loss", "epsilon": "clip", "epsilon_high": "clip_high",
     "max_completion_length": "max_response_length",
-    "kl_loss_coeff": "kl_loss_coef", "num_iterations": "ppo_epochs",
+    "kl_loss_coeff": "kl_loss_coef", "num_iterations": "ppo_epochs", "use_kl_in_reward": "kl_in_reward",
 }  # fmt: skip
 
 SCALARS: dict[str, str] = {
@@ -83,8 +83,6 @@ SCALARS: dict[str, str] = {
     "actor/entropy": "entropy_mean",
     "critic/kl": "kl_mean", "actor/pg_clipfrac": "pg_clipfrac", "critic/vf_clipfrac": "vf_clipfrac",
     "actor/ppo_kl": "approx_kl", "critic/advantages/mean": "advantages_mean", "critic/kl_coeff": "kl_coef",
-    "actor/reward_kl_penalty": "kl_mean", "actor/reward_kl_penalty_coeff": "kl_coef",
-    "actor/entropy_loss": "entropy_mean",
     "loss/policy_avg": "pg_loss", "loss/value_avg": "vf_loss", "policy/approxkl_avg": "approx_kl",
     "objective/kl": "kl_mean", "policy/clipfrac_avg": "pg_clipfrac", "val/clipfrac_avg": "vf_clipfrac",
     # verl 0.9

@@ -104,6 +104,7 @@ class DumpSettings(AccountSettings):
     stop_ids: list[int] | None = None
     max_response_length: int | None = _from("sampling.max_new_tokens")
     whiten_rewards: bool | None = None
+    kl_in_reward: bool | None = None
     first_minibatch: bool | None = None
     score_after_last: bool | None = None
 
