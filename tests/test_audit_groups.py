@@ -197,7 +197,7 @@ def test_rows_of_others_halves_and_copies_are_named() -> None:
     ids = np.arange(24)[:, None] * 100 + np.arange(WIDTH)
     again = {"rewards": b["rewards"][rows], "mask": b["mask"][rows], "token_ids": ids[rows]}
     found = look(again | {"group": [b["group"][i] for i in rows]}, (made[rows], made[rows]))
-    assert codes(found) == ["rows-duplicated"]
+    assert codes(found) == ["group-rows-copied"]
 
 
 @pytest.mark.parametrize("name", GROUPED)

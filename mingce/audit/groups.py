@@ -44,7 +44,7 @@ SINGLETON = Fault.of(
 )
 HOW = Fault.of("group-advantage", "convention", (), "A_i = f(x_i, rows of the same prompt)")
 OTHER_ESTIMATOR = Fault.of("estimator-differs", "suspicious", (1,), "A_i = f(x_i, rows of the same prompt)", "")
-DUPLICATED = Fault.of("rows-duplicated", "bug", (37, 48), "A_i = f(x_i, rows of the same prompt)")
+DUPLICATED = Fault.of("group-rows-copied", "bug", (37, 48), "A_i = f(x_i, rows of the same prompt)")
 OTHER_OUTCOME = Fault.of("group-by-another-outcome", "note", (), "mean of A_i over the rows of a prompt")
 ROWS_OFF = Fault.of("group-rows-off", "bug", (37, 1), "A_i = f(x_i, rows of the same prompt)")
 UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (1, 33, 37), "A_i = (x_i − mean_g)/std_g", "")
