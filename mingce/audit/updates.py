@@ -8,7 +8,7 @@ import numpy as np
 
 from mingce.audit import edges, geometry, precision
 from mingce.audit.alignment import align
-from mingce.audit.evidence import Bools, Evidence, Floats, once
+from mingce.audit.evidence import Bools, Evidence, Floats, finite, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.identities import SURE, explained
 from mingce.audit.strays import Stray, other_policies, strays
@@ -212,7 +212,7 @@ def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
 def ratio_pair(e: Evidence) -> Iterator[Finding]:
     """A stored ratio that is not π/π_old: of which pair it is, if that can be told."""
     use = comparable(e, "new_log_probs", "old_log_probs") & e.loss_mask & np.isfinite(e["ratio"])
-    use &= np.abs(e["new_log_probs"] - e["old_log_probs"]) > 2e-3  # tokens that can tell
+    use &= np.abs(finite(e["new_log_probs"]) - finite(e["old_log_probs"])) > 2e-3  # tokens that can tell
     if use.sum() < FEW or _blamed(e):
         return
     new, old = only(e, "new_log_probs", use), only(e, "old_log_probs", use)
