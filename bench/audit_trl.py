@@ -141,8 +141,9 @@ class CountOfAs(torch.nn.Module):
         self.rule, self.score = self.Rule(), torch.nn.Identity()
 
 
-def train(trainer_class: type[Watched], out: Path, **changed: Any) -> None:
-    """PPOTrainer on the tiny model until `trainer_class` has had enough; `changed` are other settings."""
+def train(trainer_class: type[Watched], out: Path, *, reseed: bool = True, **changed: Any) -> None:
+    """PPOTrainer on the tiny model until `trainer_class` has had enough; `changed` are other settings. TRL draws its
+    minibatches from NumPy's generator and does not seed it: `reseed` does, so that a run repeats."""
     policy, reference, critic = tiny_llama(), tiny_llama(), tiny_critic()
     reference.load_state_dict(policy.state_dict())
     rng = np.random.default_rng(0)
@@ -161,7 +162,8 @@ def train(trainer_class: type[Watched], out: Path, **changed: Any) -> None:
         model=policy, ref_model=reference, reward_model=CountOfAs(), value_model=critic, train_dataset=data,
         eval_dataset=data.select(range(8)),
     )  # fmt: skip
-    np.random.seed(trainer.args.seed)  # minibatches are drawn from it, and TRL seeds only torch
+    if reseed:
+        np.random.seed(trainer.args.seed)
     with contextlib.suppress(Enough):
         trainer.train()
 

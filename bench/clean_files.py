@@ -50,6 +50,8 @@ class Writer:
         self.out, self.part, self.count = out, part, 0
         (out / part).mkdir(parents=True, exist_ok=True)
         self.index = out / part / "index.jsonl"
+        for line in self.index.read_text().splitlines() if self.index.exists() else ():  # of an earlier run
+            (out / part / json.loads(line)["path"]).unlink(missing_ok=True)
         self.index.write_text("")
 
     def add(self, lot: str, parts: Parts) -> None:

@@ -61,8 +61,10 @@ def always_zero(completion_ids: list[list[int]], **_: Any) -> list[float]:
 
 
 RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
-    *((loss, {"loss_type": loss}) for loss in ("grpo", "bnpo", "dr_grpo", "dapo", "cispo", "sapo", "luspo", "vespo")),
-    *((f"{loss}, twice", {"loss_type": loss, "num_iterations": 2, "beta": 0.04}) for loss in ("grpo", "dapo", "cispo")),
+    *((loss, {"loss_type": loss}) for loss in ("grpo", "bnpo", "dr_grpo", "dapo", "sapo", "luspo", "vespo")),
+    ("cispo", {"loss_type": "cispo", "epsilon_high": 5.0}),
+    *((f"{loss}, twice", {"loss_type": loss, "num_iterations": 2, "beta": 0.04}) for loss in ("grpo", "dapo")),
+    ("cispo, twice", {"loss_type": "cispo", "num_iterations": 2, "beta": 0.04, "epsilon_high": 5.0}),
     ("beta", {"beta": 0.04}),
     ("beta", {"beta": 0.2, "loss_type": "grpo", "use_bias_correction_kl": True}),
     ("scale_rewards batch", {"scale_rewards": "batch"}),
