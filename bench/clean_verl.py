@@ -48,6 +48,7 @@ ESTIMATORS = sorted(core_algos.ADV_ESTIMATOR_REGISTRY)
 LOSSES = sorted(core_algos.POLICY_LOSS_REGISTRY)
 MODES = ("token-mean", "token-sum", "seq-mean-token-sum", "seq-mean-token-mean", "seq-mean-token-sum-norm")
 PENALTIES = ("kl", "k1", "abs", "mse", "k2", "low_var_kl", "k3", "k3+")
+GRADIENT = "gradient on the log-probs"
 UNGROUPED = ("gae", "reinforce_plus_plus", "remax")
 
 
@@ -199,13 +200,14 @@ def credit(data: DataProto, batch: Batch, asked: Asked) -> dict[str, float]:
 
 
 def update(data: DataProto, batch: Batch, asked: Asked, epochs: int, parts: int) -> dict[str, float]:
-    """The losses of one pass over the batch in `parts` micro-batches, as the workers log them."""
+    """The losses of one pass over the batch in `parts` micro-batches, as the workers log them, and the size of the
+    gradient that they add up to on the log-probs."""
     config = ActorConfig(
         strategy="fsdp", rollout_n=batch.samples, ppo_micro_batch_size_per_gpu=1, ppo_epochs=epochs,
         loss_agg_mode=asked.mode, use_kl_loss=asked.kl_loss, kl_loss_coef=0.001, entropy_coeff=0.0,
         policy_loss=PolicyLossConfig(loss_mode=asked.loss, dro_beta=0.1),
     )  # fmt: skip
-    new = flat(data, batch.new if epochs > 1 else batch.old)
+    new = flat(data, batch.new if epochs > 1 else batch.old).requires_grad_()
     sizes = data.batch["attention_mask"].sum(dim=1).tolist()
     logged: dict[str, Any] = {}
     total, start = int(data.batch["response_mask"].sum()), 0
@@ -213,7 +215,9 @@ def update(data: DataProto, batch: Batch, asked: Asked, epochs: int, parts: int)
         part = left_right_2_no_padding(data.select_idxs(rows).to_tensordict())
         tensordict_utils.assign_non_tensor(part, dp_size=1, global_batch_size=len(sizes), batch_num_tokens=total)
         end = start + sum(sizes[i] for i in rows)
-        found = dict(ppo_loss(config, {"log_probs": new[start:end]}, part)[1])
+        loss, metrics = ppo_loss(config, {"log_probs": new[start:end]}, part)
+        loss.backward()  # as the engine does it, micro-batch after micro-batch
+        found = dict(metrics)
         if asked.estimator == "gae":
             critic = CriticConfig(strategy="fsdp", ppo_micro_batch_size_per_gpu=1, loss_agg_mode=asked.mode)
             said = flat(data, batch.new_values if epochs > 1 else batch.values)[start:end]
@@ -221,7 +225,8 @@ def update(data: DataProto, batch: Batch, asked: Asked, epochs: int, parts: int)
         for name, value in found.items():
             logged.setdefault(name, []).append(value)
         start = end
-    return reduced(logged)
+    assert new.grad is not None
+    return reduced(logged) | {GRADIENT: float(new.grad.norm())}
 
 
 def reduced(logged: dict[str, list[Any]]) -> dict[str, float]:
@@ -267,13 +272,14 @@ def made(asked: Asked, seed: list[int]) -> Parts:
         data.batch["entropys"], data.batch["response_mask"], asked.mode
     ).item()
     if asked.update:
-        metrics |= update(data, batch, asked, epochs, min(int(rng.integers(1, 4)), len(batch.uids)))
+        parts = 1 if asked.loss == "geo_mean" else min(int(rng.integers(1, 4)), len(batch.uids))  # findings_verl.py
+        metrics |= update(data, batch, asked, epochs, parts)
         data.batch["new_log_probs"] = on_responses(data, batch.new if epochs > 1 else batch.old)
         if asked.estimator == "gae":
             data.batch["new_values"] = on_responses(data, batch.new_values if epochs > 1 else batch.values)
     columns = {name: column.contiguous() for name, column in data.batch.items()}
     rows = {name: entries.tolist() for name, entries in data.non_tensor_batch.items()}
-    scalars = {name: float(value) for name, value in metrics.items() if np.isfinite(value)}
+    scalars = {name: float(value) for name, value in metrics.items() if np.isfinite(value) and name != GRADIENT}
     return Parts(columns, rows, settings_of(batch, asked, epochs), scalars)
 
 

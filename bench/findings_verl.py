@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 from clean_batches import Batch, sample
-from clean_verl import LOSSES, MODES, Asked, credit, on_responses, proto, score_rows, update
+from clean_verl import GRADIENT, LOSSES, MODES, Asked, credit, on_responses, proto, score_rows, update
 from verl import DataProto
 from verl.trainer.ppo import core_algos
 
@@ -31,6 +31,10 @@ def micro_batches(data: DataProto, batch: Batch) -> None:
         asked = Asked("", "grpo", loss=loss, mode="seq-mean-token-mean")
         torch.manual_seed(0)
         print(f"  {loss:12}", *(f"{update(data, batch, asked, 2, n)['actor/pg_loss']:+.6f}" for n in SPLITS))
+    print("size of the gradient on the log-probs of the same, vanilla and geo_mean:")
+    for loss in ("vanilla", "geo_mean"):
+        asked = Asked("", "grpo", loss=loss, mode="seq-mean-token-mean")
+        print(f"  {loss:12}", *(f"{update(data, batch, asked, 2, n)[GRADIENT]:.6f}" for n in SPLITS))
     print("actor/ppo_kl and actor/pg_clipfrac of the same, vanilla:")
     for n in SPLITS:
         found = update(data, batch, Asked("", "grpo"), 2, n)
