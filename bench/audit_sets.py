@@ -6,7 +6,8 @@
 A line of an index: {"path", "lot", "settings", "dtype", "expect"}; the path is that of a file or a directory, from the
 index's folder on. expect "clean": dumps with a false bug and with a false suspicion are counted, with the codes. expect
 "bug": noticed means a finding of severity bug or suspicious; named that one of the worst findings says a class out of
-"classes", with at most three alternatives, or has a code out of "codes". Either list may be missing.
+"classes", with at most three alternatives, or has a code out of "codes". Either list may be missing. "parts" holds such
+lists for each of several bugs; "settings_file" is the mapping file that a person would give.
 """
 
 from __future__ import annotations
@@ -53,20 +54,22 @@ class Judged:
 
     @property
     def named(self) -> bool:
-        """Whether one of the worst findings says what it is, beside few alternatives."""
-        if not self.noticed:
-            return False
-        worst = self.findings[0].level
-        classes, codes = set(self.line.get("classes") or ()), set(self.line.get("codes") or ())
-        return any(
-            (classes & set(finding.named) and len(finding.named) <= MOST_ALTERNATIVES) or finding.fault.code in codes
-            for finding in self.findings
-            if finding.level == worst
-        )
+        """Whether one of the worst findings says what it is; of several bugs, whether any findings say each."""
+        alarms = [finding for finding in self.findings if finding.level in ALARMS]
+        if "parts" in self.line:
+            return all(any(says(finding, part) for finding in alarms) for part in self.line["parts"])
+        return any(says(finding, self.line) for finding in alarms if finding.level == alarms[0].level)
 
     @property
     def wrong(self) -> bool:
         return bool(self.error) or (self.noticed if self.clean else not self.named)
+
+
+def says(finding: Finding, bug: dict[str, Any]) -> bool:
+    """Whether a finding names a bug, beside few alternatives."""
+    classes, codes = set(bug.get("classes") or ()), set(bug.get("codes") or ())
+    few = len(finding.named) <= MOST_ALTERNATIVES
+    return finding.fault.code in codes or (few and bool(classes & set(finding.named)))
 
 
 def lines_of(index: Path) -> list[dict[str, Any]]:
@@ -75,8 +78,9 @@ def lines_of(index: Path) -> list[dict[str, Any]]:
 
 
 def judge(line: dict[str, Any]) -> Judged:
+    beside = line.get("settings_file")
     try:
-        audited = audit_all(dumps_at([Path(line["path"])], None, {}), "en")
+        audited = audit_all(dumps_at([Path(line["path"])], Path(beside) if beside else None, {}), "en")
     except MingceError as error:
         return Judged(line, [], str(error))
     findings = [*audited.across, *(finding for report in audited.reports for finding in report.findings)]
