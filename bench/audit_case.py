@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from audit_world import BOS, EOS, PAD, Policy, Rollouts, Sampler, draw, rounding_noise, score
+from audit_world import BOS, EOS, PAD, Policy, Sampler, critic_values, draw, outcomes, rounding_noise, score
 from torch import Tensor
 
 from mingce.algorithms import advantage
@@ -129,7 +129,7 @@ class Case:
             self.truncation = "zero"
         self.dense = bool(rng.random() < 0.15) if dense is None else dense
         self.step: int | None = int(rng.integers(5, 500)) if like is None else (like.step or 0) + 1
-        self.outcomes = _outcomes(rng, self.rollouts, spread)
+        self.outcomes = outcomes(rng, self.rollouts, spread)
         self.sees = dict.fromkeys(("old_log_probs", "ref_log_probs", "new_log_probs", "entropy", "values"), "chosen")
         self.sees |= {"new_values": "chosen", "rollout_log_probs": "chosen"}
         if maker == "verl":  # attended tool tokens go through the models; pads are 0, or what the critic said there
@@ -161,7 +161,7 @@ class Case:
         old, entropy = score(self.policy, rollouts, t)
         reference, _ = score(self.reference, rollouts, t)
         new, _ = score(self.learnt, rollouts, t)
-        values = _values(rng, rollouts, self.outcomes)
+        values = critic_values(rng, rollouts, self.outcomes)
         moved = values + rng.normal(size=values.shape) * rng.uniform(0.05, 0.4)
         found = {
             "rollout_log_probs": rollouts.log_probs,
@@ -288,27 +288,6 @@ class Case:
 def last_of(mask: Tensor) -> Tensor:
     slots = torch.arange(mask.shape[1])
     return torch.where(mask, slots, -1).amax(dim=1)
-
-
-def _outcomes(rng: np.random.Generator, rollouts: Rollouts, spread: bool) -> Any:
-    """One score a row, of a kind drawn for the batch: any number, or right and wrong."""
-    rows = rollouts.shape[0]
-    ease = {name: rng.normal() for name in dict.fromkeys(rollouts.group)}
-    skill = np.array([ease[name] for name in rollouts.group]) + rng.normal(size=rows)
-    kind = "number" if spread else rng.choice(["number", "right or wrong", "plus or minus", "all the same"])
-    if kind == "number":
-        return skill
-    if kind == "all the same":
-        return np.ones(rows)
-    return (skill > 0) * 1.0 if kind == "right or wrong" else np.where(skill > 0, 1.0, -1.0)
-
-
-def _values(rng: np.random.Generator, rollouts: Rollouts, outcomes: Any) -> Any:
-    """[B, T + 1] a critic that sees the outcome coming as the row goes on."""
-    rows, width = rollouts.shape
-    progress = np.minimum(np.arange(width + 1) / np.maximum(rollouts.present.sum(axis=1, keepdims=True), 1), 1.0)
-    wander = np.cumsum(rng.normal(size=(rows, width + 1)), axis=1) * 0.05
-    return 0.3 + 0.7 * outcomes[:, None] * progress + wander + 0.1 * rng.normal(size=(rows, width + 1))
 
 
 def stages_of(maker: str) -> dict[str, Stage]:

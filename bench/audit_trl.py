@@ -28,9 +28,11 @@ warnings.filterwarnings("ignore")
 
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from audit_world import EOS, PAD, Policy, Sampler, draw, rounding_noise, score  # noqa: E402
+from audit_world import EOS, PAD, Policy, Rollouts, Sampler, draw, rounding_noise, score  # noqa: E402
+from datasets import Dataset  # noqa: E402
 from trl.experimental.ppo import PPOConfig, PPOTrainer  # noqa: E402
 from trl.experimental.ppo import ppo_trainer as trl_ppo  # noqa: E402
+from trl_toys import LETTERS, tiny_critic, tiny_llama, tokenizer  # noqa: E402
 
 NAMES = ("logprobs", "ref_logprobs", "values", "rewards", "advantages", "returns", "kl", "scores", "padding_mask",
          "padding_mask_p1", "responses", "queries")  # fmt: skip
@@ -76,26 +78,31 @@ def random_batch(seed: int, code: types.CodeType) -> tuple[dict[str, Any], dict[
     reference, _ = score(policy.moved(rng, float(rng.uniform(0.02, 0.12))), rollouts, temperature)
     outcomes = rng.normal(size=rows) if rng.random() < 0.5 else (rng.random(rows) < 0.5) * 1.0
     values = 0.3 + 0.5 * outcomes[:, None] + 0.3 * rng.normal(size=(rows, width))
-    responses = torch.tensor(np.where(rollouts.present, rollouts.ids, PAD))
     args = types.SimpleNamespace(
         gamma=float(rng.choice([1.0, 0.99])), lam=float(rng.choice([0.95, 0.9, 1.0])),
         kl_coef=float(rng.choice([0.01, 0.05, 0.2])),
         kl_estimator=str(rng.choice(["k1", "k3"])), whiten_rewards=bool(rng.random() < 0.15), temperature=temperature,
         missing_eos_penalty=float(rng.choice([0.5, 1.0])) if rng.random() < 0.3 else None, response_length=width,
     )  # fmt: skip
+    measured = {"logprobs": old, "ref_logprobs": reference, "values": values, "scores": outcomes}
+    return through_train(code, rollouts, measured, args), settings_of(args, PAD, EOS)
+
+
+def through_train(code: types.CodeType, rollouts: Rollouts, measured: dict[str, Any], args: Any) -> dict[str, Any]:
+    """What train()'s statements make of rollouts and of what the models and the reward say of them."""
+    responses = torch.tensor(np.where(rollouts.present, rollouts.ids, PAD))
     postprocessed = trl_ppo.truncate_response(EOS, PAD, responses)
     space = dict(vars(trl_ppo)) | {
         "self": types.SimpleNamespace(args=args, processing_class=types.SimpleNamespace(eos_token_id=EOS)),
         "args": args, "responses": responses, "postprocessed_responses": postprocessed,
         "sequence_lengths": trl_ppo.first_true_indices(postprocessed == PAD) - 1,
     }  # fmt: skip
-    measured = {"logprobs": old, "ref_logprobs": reference, "values": values, "scores": outcomes}
     space |= {name: torch.tensor(column, dtype=torch.float32) for name, column in measured.items()}
     with torch.no_grad():
         exec(code, space)
     longest = max(map(len, rollouts.prompts))
     space["queries"] = torch.tensor([[PAD] * (longest - len(p)) + p for p in rollouts.prompts])
-    return space, settings_of(args, PAD, EOS)
+    return space
 
 
 # ── the trainer itself ─────────────────────────────────────────────────────────────────────────────────────────────
@@ -134,51 +141,29 @@ class CountOfAs(torch.nn.Module):
         self.rule, self.score = self.Rule(), torch.nn.Identity()
 
 
-def train(out: Path, batches: int) -> None:
-    from datasets import Dataset
-    from tokenizers import Regex, Tokenizer, models, pre_tokenizers
-    from transformers import (
-        LlamaConfig,
-        LlamaForCausalLM,
-        LlamaForSequenceClassification,
-        PreTrainedTokenizerFast,
-    )
-
-    letters = ["<pad>", "<bos>", "<eos>", *"abcdefghijklmnopqrstuvwxyz"]
-    tokenizer = Tokenizer(models.WordLevel({letter: i for i, letter in enumerate(letters)}, unk_token="<pad>"))
-    tokenizer.pre_tokenizer = pre_tokenizers.Split(Regex("."), behavior="isolated")
-    processing = PreTrainedTokenizerFast(
-        tokenizer_object=tokenizer, pad_token="<pad>", bos_token="<bos>", eos_token="<eos>", padding_side="left"
-    )
-    torch.manual_seed(0)
-    shape = LlamaConfig(
-        vocab_size=len(letters), hidden_size=64, intermediate_size=128, num_hidden_layers=2, num_attention_heads=4,
-        num_key_value_heads=4, max_position_embeddings=128, pad_token_id=0, bos_token_id=1, eos_token_id=2,
-    )  # fmt: skip
-    policy, reference = LlamaForCausalLM(shape), LlamaForCausalLM(shape)
-    for model in (policy, reference):
-        model.lm_head = torch.nn.Linear(shape.hidden_size, len(letters))
-    with torch.no_grad():
-        policy.lm_head.weight *= 8  # random weights hardly prefer anything
-        policy.lm_head.bias[:2] = -20.0  # a trained model does not write pads
+def train(trainer_class: type[Watched], out: Path, *, reseed: bool = True, **changed: Any) -> None:
+    """PPOTrainer on the tiny model until `trainer_class` has had enough; `changed` are other settings. TRL draws its
+    minibatches from NumPy's generator and does not seed it: `reseed` does, so that a run repeats."""
+    policy, reference, critic = tiny_llama(), tiny_llama(), tiny_critic()
     reference.load_state_dict(policy.state_dict())
-    shape.num_labels = 1
-    critic = LlamaForSequenceClassification(shape)
     rng = np.random.default_rng(0)
-    prompts = [{"input_ids": [1, *rng.integers(3, len(letters), rng.integers(2, 12)).tolist()]} for _ in range(512)]
-    data = Dataset.from_list(prompts)
-    config = PPOConfig(
-        output_dir=str(out / "trainer"), per_device_train_batch_size=8, gradient_accumulation_steps=4,
-        num_mini_batches=2, num_ppo_epochs=2, local_rollout_forward_batch_size=32, total_episodes=10**6,
-        response_length=32, stop_token="eos", temperature=1.0, learning_rate=1e-4, kl_coef=0.05,
-        missing_eos_penalty=1.0, num_sample_generations=0, report_to="none", save_strategy="no", logging_steps=1,
-        disable_tqdm=True, use_cpu=True, bf16=False, gradient_checkpointing=False, seed=0,
+    data = Dataset.from_list(
+        [{"input_ids": [1, *rng.integers(3, len(LETTERS), rng.integers(2, 12)).tolist()]} for _ in range(512)]
+    )
+    settings: dict[str, Any] = {
+        "per_device_train_batch_size": 8, "gradient_accumulation_steps": 4, "num_mini_batches": 2, "num_ppo_epochs": 2,
+        "local_rollout_forward_batch_size": 32, "total_episodes": 10**6, "response_length": 32, "stop_token": "eos",
+        "temperature": 1.0, "learning_rate": 1e-4, "kl_coef": 0.05, "missing_eos_penalty": 1.0,
+        "num_sample_generations": 0, "report_to": "none", "save_strategy": "no", "logging_steps": 1,
+        "disable_tqdm": True, "use_cpu": True, "bf16": False, "gradient_checkpointing": False, "seed": 0,
+    }  # fmt: skip
+    trainer = trainer_class(
+        args=PPOConfig(output_dir=str(out / "trainer"), **(settings | changed)), processing_class=tokenizer(),
+        model=policy, ref_model=reference, reward_model=CountOfAs(), value_model=critic, train_dataset=data,
+        eval_dataset=data.select(range(8)),
     )  # fmt: skip
-    trainer = Watched(
-        args=config, processing_class=processing, model=policy, ref_model=reference, reward_model=CountOfAs(),
-        value_model=critic, train_dataset=data, eval_dataset=data.select(range(8)),
-    )  # fmt: skip
-    trainer.out, trainer.wanted = out, batches
+    if reseed:
+        np.random.seed(trainer.args.seed)
     with contextlib.suppress(Enough):
         trainer.train()
 
@@ -192,7 +177,8 @@ def main() -> None:
     torch.set_num_threads(1)
     asked.out.mkdir(parents=True, exist_ok=True)
     if asked.trained:
-        train(asked.out, asked.trained)
+        Watched.out, Watched.wanted = asked.out, asked.trained
+        train(Watched, asked.out)
     code = statements()
     for number in range(asked.random):
         write(asked.out / f"random-{number:03}.npz", *random_batch(number, code))

@@ -230,3 +230,27 @@ def score(
     chosen = np.take_along_axis(logits, rollouts.ids[..., None], -1) - total
     log_p = logits - total
     return chosen[..., 0], -np.einsum("btv,btv->bt", np.exp(log_p), log_p)
+
+
+# ── what is paid for it, and what a critic expects ─────────────────────────────────────────────────────────────────
+
+
+def outcomes(rng: np.random.Generator, rollouts: Rollouts, spread: bool) -> Any:
+    """One score a row, of a kind drawn for the batch: any number, or right and wrong."""
+    rows = rollouts.shape[0]
+    ease = {name: rng.normal() for name in dict.fromkeys(rollouts.group)}
+    skill = np.array([ease[name] for name in rollouts.group]) + rng.normal(size=rows)
+    kind = "number" if spread else rng.choice(["number", "right or wrong", "plus or minus", "all the same"])
+    if kind == "number":
+        return skill
+    if kind == "all the same":
+        return np.ones(rows)
+    return (skill > 0) * 1.0 if kind == "right or wrong" else np.where(skill > 0, 1.0, -1.0)
+
+
+def critic_values(rng: np.random.Generator, rollouts: Rollouts, outcomes: Any) -> Any:
+    """[B, T + 1] a critic that sees the outcome coming as the row goes on."""
+    rows, width = rollouts.shape
+    progress = np.minimum(np.arange(width + 1) / np.maximum(rollouts.present.sum(axis=1, keepdims=True), 1), 1.0)
+    wander = np.cumsum(rng.normal(size=(rows, width + 1)), axis=1) * 0.05
+    return 0.3 + 0.7 * outcomes[:, None] * progress + wander + 0.1 * rng.normal(size=(rows, width + 1))
