@@ -83,8 +83,6 @@ SCALARS: dict[str, str] = {
     "actor/entropy": "entropy_mean",
     "critic/kl": "kl_mean", "actor/pg_clipfrac": "pg_clipfrac", "critic/vf_clipfrac": "vf_clipfrac",
     "actor/ppo_kl": "approx_kl", "critic/advantages/mean": "advantages_mean", "critic/kl_coeff": "kl_coef",
-    "actor/reward_kl_penalty": "kl_mean", "actor/reward_kl_penalty_coeff": "kl_coef",
-    "actor/entropy_loss": "entropy_mean",
     "loss/policy_avg": "pg_loss", "loss/value_avg": "vf_loss", "policy/approxkl_avg": "approx_kl",
     "objective/kl": "kl_mean", "policy/clipfrac_avg": "pg_clipfrac", "val/clipfrac_avg": "vf_clipfrac",
     # verl 0.9
