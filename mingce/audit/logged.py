@@ -33,10 +33,9 @@ def metrics(e: Evidence) -> Iterator[Finding]:
     # rows that the loss leaves out may be in a metric; and a mean of the parts' means is no fault in a log
     meant = [way for way in options if way.numerator == way.denominator in ("loss", "chosen")]
     meant = [way for way in meant if not way.mode.endswith("-norm")]
-    mode = declared_mode(e.settings)
+    told = abs(e.dump.scalars.get("pg_loss", 0.0)) > 1e-6  # a loss of 0 is that of every mode
+    mode = declared_mode(e.settings if told else e.dump.settings)
     summed = [way for way in options if way.mode in ((mode,) if mode else _SUMMED) and not (mode and way.classes)]
-    if mode is None:  # a sum over the mask, over all slots: the same as a norm by the row's width
-        summed += [way for way in options if way.numerator in ("loss", "chosen") and way.denominator == "all"]
     # over the padding: the same mask above and below, or a sum of what is 0 behind the mask over all slots
     wrong = [way for way in options if way.denominator in ("all", "attended") and way.mode == "token-mean"]
     for scalar, matrices in _definitions(e).items():

@@ -137,7 +137,11 @@ def _filled(e: Evidence, name: str, filled: Bools) -> Iterator[Finding]:
     rows = filled.any(axis=1)
     values = {"column": name, "count": int(filled.sum()), "value": float(column[filled][0]), "rows": int(rows.sum())}
     tail = name == "rollout_log_probs" and bool(to_the_end[rows].all()) and not column[filled].any()
-    yield Finding(FILLED_TAIL if tail else FILLED, name, values, places, float(rows.mean()))
+    fault = FILLED_TAIL if tail else FILLED
+    lengths = [np.sort(kept.sum(axis=1)) for kept in (column != 0, e.mask, e.attended)]
+    moved = not column[filled].any() and any(np.array_equal(lengths[0], one) for one in lengths[1:])  # of other rows
+    classes = (*fault.classes, 37) if moved else None
+    yield Finding(fault, name, values, places, float(rows.mean()), classes=classes)
 
 
 def _pad_fill(e: Evidence, name: str) -> Iterator[Finding]:
