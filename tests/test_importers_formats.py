@@ -30,6 +30,7 @@ from dump_batches import (
     trace_updates,
     verifiers_episode,
 )
+from safetensors.numpy import save
 
 from mingce.base.errors import ColumnError, DataError
 from mingce.importers import open_dump
@@ -369,3 +370,27 @@ def test_traces_without_tokens_say_so(tmp_path: Path) -> None:
     lines(tmp_path / "x.jsonl", [{"task": {}, "nodes": [{"message": {"role": "user"}}]}])
     with pytest.raises(DataError, match="without token ids"):
         open_dump(tmp_path / "x.jsonl")
+
+
+def test_one_line_of_json_may_be_a_whole_batch(tmp_path: Path) -> None:
+    batch = {"response_mask": [[1, 1, 0], [1, 1, 1]], "values": [[0.5, 0.25, 0.0], [1.0, 2.0, 3.0]]}
+    (tmp_path / "batch.json").write_text(json.dumps(batch) + "\n")
+    (dump,) = open_dump(tmp_path / "batch.json")
+    assert dump.columns["values"].tolist() == batch["values"]
+    grpo = {"completion_ids": [[5, 6], [7, 8]], "completion_mask": [[1, 1], [1, 0]], "prompt_ids": [[1, 2], [1, 2]]}
+    (tmp_path / "grpo.json").write_text(json.dumps(grpo | {"advantages": [1.0, -1.0]}))
+    (dump,) = open_dump(tmp_path / "grpo.json")
+    assert (dump.source, dump.shape) == ("trl_grpo", (2, 2))
+
+
+def test_safetensors_whose_length_begins_as_a_pickle_does(tmp_path: Path) -> None:
+    """The first eight bytes are the header's length, and 0x280 is written 80 02."""
+    path = tmp_path / "batch.safetensors"
+    columns = {"response_mask": np.ones((2, 3), np.float32), "values": np.zeros((2, 3), np.float32)}
+    for protocol in (2, 3, 4, 5):
+        for filling in range(2000):
+            text = save(columns, {"about": "x" * filling})
+            if text[:2] == bytes([0x80, protocol]):
+                break
+        path.write_bytes(text)
+        assert open_dump(path)[0].shape == (2, 3), protocol

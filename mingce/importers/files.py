@@ -74,10 +74,10 @@ def recognise(path: Path) -> str | None:
         return "parquet"
     if head.startswith(b"\x93NUMPY"):
         return "npy"
+    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
+        return "safetensors"  # whose length may begin as a pickle does
     if head[:1] == b"\x80" and head[1:2] in (b"\x02", b"\x03", b"\x04", b"\x05"):
         return "pickle"
-    if head[8:9] == b"{" and int.from_bytes(head[:8], "little") <= path.stat().st_size:
-        return "safetensors"
     if head.removeprefix(codecs.BOM_UTF8).lstrip()[:1] in (b"{", b"["):
         return "json"
     return None

@@ -30,11 +30,21 @@ def read_json(path: Path, size: int) -> Any:
         first = next((line for line in iter(lambda: file.readline(MAX_LINE + 1), b"") if line.strip()), b"")
     if len(first) <= MAX_LINE and size <= MAX_LINE:
         with suppress(ValueError, RecursionError):
-            if isinstance(json.loads(first), dict):
-                return read_jsonl(path)
+            record = json.loads(first)
+            if isinstance(record, dict):
+                whole = len(first.rstrip()) >= len(path.read_bytes().rstrip()) and _is_batch(record)
+                return record if whole else read_jsonl(path)
         with suppress(ValueError, RecursionError):
             return json.loads(path.read_bytes())
     return read_jsonl(path)
+
+
+def _is_batch(record: dict[str, Any]) -> bool:
+    """Whether an object holds columns of several rows, not one rollout."""
+    return any(
+        isinstance(value, list) and len(value) > 1 and all(isinstance(row, list) for row in value)
+        for value in record.values()
+    )
 
 
 def read_jsonl(path: Path) -> dict[str, list[Any]]:
