@@ -6,9 +6,7 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.groupings import prompts
-
-PROMPT, TOKEN = ("remax",), ("optimal_token_baseline", "tir_optimal_token_baseline")
-"""Estimators with such baselines, by verl's names."""
+from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN
 
 
 def baseline(e: Evidence, taken: Floats, room: Floats, judged: Bools) -> str | None:
@@ -20,9 +18,11 @@ def baseline(e: Evidence, taken: Floats, room: Floats, judged: Bools) -> str | N
     if part is None:
         return None
     own = np.broadcast_to(part[:, None], judged.shape)
-    if declared in (None, *PROMPT) and (np.bincount(own[judged]).max() < 2 or _shared(taken, room, judged, own)):
+    if declared in (None, *BASELINE_OF_PROMPT) and (
+        np.bincount(own[judged]).max() < 2 or _shared(taken, room, judged, own)
+    ):
         return "audit.baseline_of_prompt"
-    if declared not in (None, *TOKEN):
+    if declared not in (None, *BASELINE_OF_TOKEN):
         return None
     longest = _longest(part, judged.sum(axis=1))
     ahead = judged & ~(longest[:, None] & (np.abs(taken) <= room))  # its tail, which no other reaches, has none

@@ -13,31 +13,22 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Floats, Ints
 from mingce.audit.misfits import SURE
+from mingce.specs.comparisons import (
+    BEST,
+    BEST_STD,
+    CLEAN,
+    GPG,
+    ITSELF,
+    MEAN,
+    OTHERS,
+    STD,
+    WEIGHTED,
+    WHITENED,
+    WHITENED_ROWS,
+)  # fmt: skip
 
 LARGEST_EPSILON = 1e-4  # that trainers add to the deviation
 OPEN = 0.7  # what rounding noise over almost no deviation may give in single precision
-
-STD, BIASED, MEAN, OTHERS, ITSELF = (
-    "(x − mean)/std", "(x − mean)/biased std", "x − mean", "x − mean of the others", "x"
-)  # fmt: skip
-WEIGHTED, BATCH_STD, BATCH_BIASED = (
-    "x − mean weighted by length", "(x − mean)/std of the batch", "(x − mean)/biased std of the batch"
-)  # fmt: skip
-GPG, BEST, BEST_STD = "(x − mean)·rows/count(x ≠ 0)", "best − second best", "(best − second best)/std"
-WITHIN = (STD, BIASED, MEAN, OTHERS)
-"""Those that a wrong grouping is sought with."""
-CLEAN = (*WITHIN, WEIGHTED, BATCH_STD, BATCH_BIASED, GPG, BEST, BEST_STD)
-WHITENED, WHITENED_ROWS = ", whitened over the tokens", ", whitened over the rows"
-_GRPO = (STD, BIASED, MEAN)
-MEANT: dict[str, tuple[str, ...]] = {
-    "grpo": _GRPO, "grpo_vectorized": _GRPO, "dr_grpo": (MEAN,), "rloo": (OTHERS,), "rloo_vectorized": (OTHERS,),
-    "opo": (WEIGHTED,), "gpg": (GPG,), "grpo_passk": (BEST, BEST_STD),
-    "reinforce_plus_plus_baseline": (MEAN + WHITENED,), "reinforce_plus_plus": (ITSELF + WHITENED,),
-    "gdpo": (STD + WHITENED, MEAN + WHITENED), "remax": (),
-}  # fmt: skip
-"""What an estimator's name in the settings may mean."""
-ALSO_GRPO = (BATCH_STD, BATCH_BIASED, STD + WHITENED, MEAN + WHITENED, STD + WHITENED_ROWS)
-"""What GRPO may also be, but in verl and here: TRL scales by the batch's deviation, or whitens what it has summed."""
 
 
 @dataclass(frozen=True)

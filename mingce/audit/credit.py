@@ -11,13 +11,14 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import baselines, misfits
+from mingce.audit import misfits
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, last_slot, rows_with, share_of_rows, shift
 from mingce.audit.finding import Check, Fault, Finding, phrase
 from mingce.audit.misfits import RETURNS, VALUES_SHIFTED, Step
 from mingce.audit.recursion import ENDS, HOLES, Columns, Discount, following, neighbours, one_step, round_discount
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
+from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN
 
 SURE = misfits.SURE
 SINGLE = 1e-5  # of the row's largest number: what sums over a long row lose in single precision
@@ -248,7 +249,7 @@ def reward_to_go(e: Evidence) -> Iterator[Finding]:
     if (pairs & step.off(one_step(c, e.mask, gamma, gamma, "skip", "end"))).any():
         return
     wanted = either(e.settings.gamma, gamma)
-    undiscounted = e.settings.estimator in (*baselines.PROMPT, *baselines.TOKEN)
+    undiscounted = e.settings.estimator in (*BASELINE_OF_PROMPT, *BASELINE_OF_TOKEN)
     if wanted != gamma and not undiscounted:
         if (pairs & step.off(one_step(c, e.mask, wanted, wanted, "skip", "end"))).any():
             values = {"gamma": gamma, "lam": 1.0, "wanted_gamma": wanted, "wanted_lam": 1.0}

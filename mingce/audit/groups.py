@@ -8,21 +8,8 @@ from functools import cached_property
 
 import numpy as np
 
-from mingce.audit import baselines, comparisons
-from mingce.audit.comparisons import (
-    ALSO_GRPO,
-    BATCH_BIASED,
-    BATCH_STD,
-    ITSELF,
-    MEAN,
-    MEANT,
-    WHITENED,
-    WHITENED_ROWS,
-    WITHIN,
-    Compared,
-    Outcome,
-    compare,
-)
+from mingce.audit import comparisons
+from mingce.audit.comparisons import Compared, Outcome, compare
 from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite
 from mingce.audit.finding import Check, Fault, Finding, Place, phrase
@@ -31,6 +18,19 @@ from mingce.audit.misfits import ROWS_SWAPPED, SURE
 from mingce.audit.whitening import BASELINE, SCALE, SIGN
 from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS
+from mingce.specs.comparisons import (
+    BASELINE_OF_PROMPT,
+    BASELINE_OF_TOKEN,
+    BATCH_BIASED,
+    BATCH_STD,
+    ITSELF,
+    MEAN,
+    MEANT,
+    MEANT_ELSEWHERE,
+    WHITENED,
+    WHITENED_ROWS,
+    WITHIN,
+)  # fmt: skip
 
 MISFORMED = Fault.of("groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt")
 DESYNC = Fault.of("rows-desynchronised", "bug", (37,), "A_i = f(x_i, group of i)")
@@ -134,7 +134,7 @@ def groups(e: Evidence) -> Iterator[Finding]:
         return
     if unknown_estimator(e.dump) or (spec is not None and spec.kind == "share"):
         return  # constant in a row, and compared with no other
-    if e.settings.estimator in baselines.TOKEN:
+    if e.settings.estimator in BASELINE_OF_TOKEN:
         return  # compared token by token, constant only in answers of one token
     everyone = prompts(e)
     used = np.flatnonzero(e.mask.any(axis=1))
@@ -145,7 +145,7 @@ def groups(e: Evidence) -> Iterator[Finding]:
 
 
 def _decide(b: Batch) -> Iterator[Finding]:
-    if b.found.any() and b.e.settings.estimator in baselines.PROMPT and _baseline_of_prompt(b):
+    if b.found.any() and b.e.settings.estimator in BASELINE_OF_PROMPT and _baseline_of_prompt(b):
         yield Finding(BASELINE, b.column, phrase("how", "audit.baseline_of_prompt"))
         return
     fitting = [key for key, way in b.clean.items() if not b.misses(way).any()]
@@ -177,7 +177,7 @@ def _meant(b: Batch, fitting: list[tuple[str, str]]) -> Iterator[Finding]:
     declared = b.e.settings.estimator
     allowed = MEANT.get(declared or "")
     if b.e.dump.source not in ("verl", "mingce"):
-        allowed = (*MEANT["grpo"], *ALSO_GRPO) if declared == "grpo" else allowed
+        allowed = MEANT_ELSEWHERE.get(declared or "", allowed)
     elif allowed is None:
         allowed = tuple(one for one in {key[0] for key in fitting} if one not in (BATCH_STD, BATCH_BIASED))
     named = [key for key in fitting if allowed is None or key[0] in allowed]
@@ -338,7 +338,7 @@ def _baseline_of_prompt(b: Batch) -> bool:
             (np.sort(x.x[rows])[(len(rows) - 1) // 2 : len(rows) // 2 + 1], taken.x[rows[0]]) for rows in prompts_of
         ]
         median = [min(abs(m.mean() - b_), abs(m[0] - b_)) <= 1e-5 * (1 + abs(b_)) for m, b_ in middle]
-        return not (median and all(median)) or b.e.settings.estimator in baselines.PROMPT
+        return not (median and all(median)) or b.e.settings.estimator in BASELINE_OF_PROMPT
     return False
 
 

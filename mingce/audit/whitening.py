@@ -154,13 +154,15 @@ class Tried:
 
 
 def _tried(e: Evidence, raw: Floats, error: Floats, found: Floats, judged: Bools) -> list[Tried]:
-    tried = []
+    tried: list[Tried] = []
     own, count = e.error(LOSS), int(judged.sum())
     noise, unit = (
         float(np.sqrt(np.mean(error[judged] ** 2))),
         float((own / np.maximum(np.abs(found), 1e-30))[judged].min()),
     )
     for way, numbers, std in _ways(e, raw, judged):
+        if way.scope != "batch" and any(one.off == 0 for one in tried):
+            break  # it was the whole batch
         # the mean and the deviation are of rounded numbers, and ε is added here or there
         k = noise / np.maximum(std, 1e-12)
         loose = unit + 2e-5 + 3 * k / count**0.5 + k * k + np.minimum(EPSILON / np.maximum(std, 1e-12) ** 2, 0.1)
