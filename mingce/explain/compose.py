@@ -58,7 +58,7 @@ def part_after(topic: Topic, wish: Retelling, was_told: Callable[[str], bool], f
     there = {*LEVELS, *topic.parts, *topic.points}
     keys: list[str] = []
     if wish.wants & {"english", "chinese"} or (wish.moved and not wish.wants & {"why", "proof", "child", "lost"}):
-        keys.append(wish.last)
+        keys += [wish.last, "engineer"] if wish.last.startswith(POINT) else [wish.last]
     for name, answers in _PARTS_FOR:
         if name in wish.wants:
             keys += answers

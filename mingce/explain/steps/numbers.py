@@ -105,7 +105,7 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     named = [name for name in turn.quantities if name not in request.columns]
     clear = (
         bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY and "how_much" not in request.wants and not named
-        and len(request.columns) < 2
+        and set(request.columns) != {"rewards", "values"}
     )  # fmt: skip
     if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
         return None
