@@ -1,8 +1,8 @@
-"""Train the tutor's two small models: which topic a question is about, and which statement a claim makes.
+"""Train the tutor's small models: which topic and which narrower point a question is about, what a claim states.
 
-    python scripts/train_tutor.py            # writes mingce/explain/question/{topics,claims}.model
+    python scripts/train_tutor.py            # writes mingce/explain/question/{topics,points,claims}.model
 
-The data are in the repository: how people ask (`## asked` of every topic, its title), what they state
+The data are in the repository: how people ask (`## asked` of every topic, its title, its points), what they state
 (mingce/texts/propositions), sentences made by a grammar, and what is none of our business (scripts/tutor). The models
 are multinomial regressions with int8 weights; `--report` cross-validates, `--check` asks whether they are of this data.
 """
@@ -13,7 +13,9 @@ import argparse
 import hashlib
 import json
 import random
+import re
 import sys
+import zlib
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -28,11 +30,15 @@ from tutor.grammar import generated_questions
 from mingce.explain.question.classifier import OTHER, expanded, known_rows, load
 from mingce.explain.question.features import features
 from mingce.explain.question.propositions import propositions, without_polarity
+from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
 
 FOLDER = Path(__file__).parent / "tutor"
 MODELS = Path(__file__).parent.parent / "mingce" / "explain" / "question"
-PENALTY, STEPS, RATE = 8e-6, 150, 0.1
+PENALTY = {"topics": 8e-6, "points": 2e-5, "claims": 8e-6}
+STEPS, RATE = 150, 0.1
+SHORTEST_ANSWER = 9
+_SENTENCES = re.compile(r"[。；]|(?<=[a-z\d`])[.;] ")
 LEAST = 2
 """A feature that fewer sentences have is no feature."""
 
@@ -62,6 +68,8 @@ def topic_samples() -> list[Sample]:
             samples.append((title, topic.id, 2.0))
         for phrase in (*topic.asked[0], *topic.asked[1]):
             samples.append((phrase, topic.id, 1.0))
+        for point in topic.points.values():
+            samples += [(phrase, topic.id, 1.0) for phrase in (*point.asked[0], *point.asked[1])]
     for proposition in propositions().values():
         if proposition.topic in TOPICS:
             samples += [(phrase, proposition.topic, 0.6) for phrase in (*proposition.said, *proposition.denied)]
@@ -70,6 +78,24 @@ def topic_samples() -> list[Sample]:
     samples += [(text, OTHER, 0.5) for text in outside()]
     unknown = {name for _, name, _ in samples} - {*TOPICS, OTHER}
     assert not unknown, f"no such topics: {unknown}"
+    return samples
+
+
+def point_samples() -> list[Sample]:
+    """Narrower questions with their topic and point, and the words of the answers.
+
+    A question that only names a topic has no point; what is not about PPO is OTHER.
+    """
+    samples: list[Sample] = []
+    for topic in TOPICS.values():
+        for key, point in topic.points.items():
+            name = f"{topic.id}{key}"
+            samples += [(phrase, name, 1.0) for phrase in (*point.asked[0], *point.asked[1])]
+            parts = (part for said in point.said for part in _SENTENCES.split(said))
+            samples += [(part, name, 0.6) for part in parts if len(part) >= SHORTEST_ANSWER]
+    pointed = {topic.id for topic in TOPICS.values() if topic.points}
+    samples += [(text, f"{name}{POINT}", 0.1) for text, name in generated_questions() if name in pointed]
+    samples += [(text, OTHER, 0.5) for text in outside()]
     return samples
 
 
@@ -99,7 +125,7 @@ def vocabulary(samples: Iterable[Sample]) -> dict[str, int]:
     return {name: k for k, name in enumerate((*strange, *common))}
 
 
-def fit(samples: list[Sample], names: dict[str, int], classes: list[str]) -> tuple[Any, Any]:
+def fit(samples: list[Sample], names: dict[str, int], classes: list[str], penalty: float) -> tuple[Any, Any]:
     """Weights [features, classes] and biases, by Adam on the weighted log loss."""
     import torch  # only here: --check must be quick
 
@@ -120,7 +146,7 @@ def fit(samples: list[Sample], names: dict[str, int], classes: list[str]) -> tup
         adam.zero_grad()
         scores = torch.sparse.mm(matrix, weights) + bias
         losses = torch.nn.functional.cross_entropy(scores, targets, reduction="none")
-        ((losses * weight).sum() + PENALTY * (weights * weights).sum()).backward()
+        ((losses * weight).sum() + penalty * (weights * weights).sum()).backward()
         adam.step()
     return weights.detach().numpy(), bias.detach().numpy()
 
@@ -133,7 +159,7 @@ def checksum(samples: list[Sample]) -> str:
 def write(name: str, samples: list[Sample]) -> None:
     """Trains a model and writes its file."""
     names, classes = vocabulary(samples), sorted({label for _, label, _ in samples})
-    weights, bias = fit(samples, names, classes)
+    weights, bias = fit(samples, names, classes, PENALTY[name])
     scale = float(np.abs(weights).max()) / 127
     header = {
         "classes": classes,
@@ -146,12 +172,14 @@ def write(name: str, samples: list[Sample]) -> None:
     listing = list(names)
     body = "\n".join(listing[place] for place in used).encode()
     (MODELS / f"{name}.model").write_bytes(
-        json.dumps(header, ensure_ascii=False).encode() + b"\n" + body + b"\n\n" + matrix[used].tobytes()
+        json.dumps(header, ensure_ascii=False).encode()
+        + b"\n"
+        + zlib.compress(body + b"\n\n" + matrix[used].tobytes(), 9)
     )
     print(f"{name}: {len(samples):,} sentences, {len(classes)} classes, {len(used):,} features")
 
 
-def report(samples: list[Sample], folds: int = 5) -> None:
+def report(name: str, samples: list[Sample], folds: int = 5) -> None:
     """Cross-validated accuracy over the sentences that people wrote."""
     order = list(range(len(samples)))
     random.Random(0).shuffle(order)
@@ -160,7 +188,7 @@ def report(samples: list[Sample], folds: int = 5) -> None:
         held = set(order[fold::folds])
         training = [sample for k, sample in enumerate(samples) if k not in held]
         names, classes = vocabulary(training), sorted({label for _, label, _ in samples})
-        weights, bias = fit(training, names, classes)
+        weights, bias = fit(training, names, classes, PENALTY[name])
         test = [samples[k] for k in held if samples[k][2] >= 0.5]
         rows, sizes = rows_of(test, names)
         for (_, label, _), row, size in zip(test, rows, sizes, strict=True):
@@ -175,10 +203,10 @@ def main() -> None:
     parser.add_argument("--report", action="store_true", help="only cross-validate")
     parser.add_argument("--check", action="store_true", help="fail if a model was trained on other data")
     asked = parser.parse_args()
-    for name, samples in (("topics", topic_samples()), ("claims", claim_samples())):
+    for name, samples in (("topics", topic_samples()), ("points", point_samples()), ("claims", claim_samples())):
         if asked.report:
             print(name, end=" ")
-            report(samples)
+            report(name, samples)
         elif not asked.check:
             write(name, samples)
         elif load(name).checksum != checksum(samples):

@@ -53,7 +53,8 @@ def placeholders(text: str) -> set[str]:
 def test_every_file_has_its_twin_and_belongs_to_something() -> None:
     files = {str(file.relative_to(FOLDER)) for file in FOLDER.rglob("*") if file.suffix not in (".py", ".pyc", "")}
     assert files == {f"{name}.{lang}.md" for name in ALL_NAMES for lang in LANGS}
-    assert sorted([*PLAIN, *(f"topics/{topic}" for topic in TOPICS)]) == NAMES
+    pointed = [f"points/{name}" for name, topic in TOPICS.items() if topic.points]
+    assert sorted([*PLAIN, *(f"topics/{topic}" for topic in TOPICS), *pointed]) == NAMES
 
 
 @pytest.mark.parametrize("name", NAMES)

@@ -27,6 +27,11 @@ def texts(name: str, lang: str) -> dict[str, str]:
     return parsed((files("mingce") / "texts" / f"{name}.{lang}.md").read_text(encoding="utf-8"))
 
 
+def exists(name: str) -> bool:
+    """Whether there is such a file."""
+    return (files("mingce") / "texts" / f"{name}.zh.md").is_file()
+
+
 def parsed(markdown: str) -> dict[str, str]:
     """The texts of a file. Blank lines around a text are not part of it, an indent is."""
     before, *parts = _HEADING.split(markdown)

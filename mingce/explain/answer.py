@@ -16,7 +16,7 @@ from mingce.columns import COLUMNS
 from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.code_refs import CodeRef, resolve
-from mingce.explain.topic import Grid, Topic, Values, text_of, values_of
+from mingce.explain.topic import POINT, Grid, Topic, Values, text_of, values_of
 from mingce.record.rollout import Rollout
 from mingce.specs.settings import SYMBOLS
 from mingce.watch.tokens import END, visible
@@ -96,7 +96,7 @@ def topic_answer(
             names = ("、" if lang == "zh" else ", ").join(lacking)
             gap = "" if lang == "zh" else " "
             note = sentence("tutor.other_example", lang, names=names) + gap + note
-    formal = level != "child"  # a child gets words only
+    formal = level != "child" and not level.startswith(POINT)  # a child gets words only
     tables = []
     if formal:
         tables += column_tables(about, topic.table)

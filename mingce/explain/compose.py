@@ -13,7 +13,7 @@ from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer, part_text, topic_answer
 from mingce.explain.derive import as_answer, derive
 from mingce.explain.derive.table import quantities as quantities_of_rows
-from mingce.explain.topic import PARTS, Topic
+from mingce.explain.topic import ALONE, PARTS, POINT, Topic
 from mingce.explain.topics import TOPICS
 from mingce.record.rollout import Rollout
 
@@ -55,10 +55,10 @@ def part_after(topic: Topic, wish: Retelling, was_told: Callable[[str], bool], f
 
     `first` is told where a subject is named anew and nothing special is asked of it.
     """
-    there = {*LEVELS, *topic.parts}
+    there = {*LEVELS, *topic.parts, *topic.points}
     keys: list[str] = []
     if wish.wants & {"english", "chinese"} or (wish.moved and not wish.wants & {"why", "proof", "child", "lost"}):
-        keys.append(wish.last)
+        keys += [wish.last, "engineer"] if wish.last.startswith(POINT) else [wish.last]
     for name, answers in _PARTS_FOR:
         if name in wish.wants:
             keys += answers
@@ -81,7 +81,8 @@ def told(
     `mark` notes what is told and says whether it was before.
     """
     related = [TOPICS[name] for name in topic.related]
-    if key not in PARTS or mark(topic.id, "engineer"):
+    opens = key in PARTS or (key.startswith(POINT) and not key.startswith(ALONE))
+    if not opens or mark(topic.id, "engineer"):
         return topic_answer(topic, rollout, t, key, lang, related)
     body = topic_answer(topic, rollout, t, "engineer", lang, related)
     part = topic_answer(topic, rollout, t, key, lang, related)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 from mingce.algorithms import reference
@@ -25,15 +25,18 @@ from mingce.explain.question.places import Place, read_places
 from mingce.explain.question.quantities import read_quantities
 from mingce.explain.question.request import Request, read_request, settings_named
 from mingce.explain.question.scalars import read_scalars
-from mingce.explain.question.subject import NEAR, guess_topics
-from mingce.explain.topics import TOPICS
+from mingce.explain.question.subject import NEAR, guess_points, guess_topics
+from mingce.explain.sums import Sum, sum_of
+from mingce.explain.topic import POINT
+from mingce.explain.topics import TOPIC_OF, TOPICS
 from mingce.record.rollout import Rollout
 
-OFFERED, REMEMBERED = 3, 8
+OFFERED, REMEMBERED, LONGEST_CONTEXT, FEW_SIGNS = 3, 8, 120, 3
 STARTERS = ("five_quantities", "state_action_index", "mc_vs_gae")
 """Offered where not even a near topic is found."""
 _CHINESE = re.compile(r"[一-鿿]")
 _LATIN = re.compile(r"[A-Za-z]{2,}")
+_ASKS = re.compile(r"\b(?:what|how|why|which|does|compute|explain|please)\b", re.IGNORECASE)
 _CODE_LINE = re.compile(r"[A-Za-z_\]]\s*[-+*/]?=\s*\S|[\w\]]\(|^\s*(?:for|if|return|def|with|import)\b.*")
 
 
@@ -46,6 +49,10 @@ class Turn:
     earlier: Rollout
     context: str = ""
     """The title of the last subject, which a short question may lean on."""
+    at_hand: tuple[str, ...] = ()
+    """The last topic and those related to it."""
+    last: str = ""
+    """The question before."""
 
     @cached_property
     def quantities(self) -> list[str]:
@@ -58,6 +65,10 @@ class Turn:
     @cached_property
     def guesses(self) -> list[Guess]:
         return guess_topics(self.request.subject, self.context)
+
+    @cached_property
+    def points(self) -> list[Guess]:
+        return guess_points(self.request.subject, self.at_hand, f"{self.context} {self.last}".strip())
 
     @property
     def topic(self) -> str:
@@ -91,6 +102,8 @@ class Conversation:
         self.quantity: str | None = None  # if the last answer was a number's
         self.result: float | None = None  # that number
         self.scalars: dict[str, float] = {}  # single numbers of the last sum worked by hand
+        self.last = ""  # the question before
+        self.sum: Sum | None = None  # the last sum over typed lists
         self.setting: str | None = None  # the setting spoken of last
         self.key = level  # the level or part of the last answer
         self.said: set[tuple[object, ...]] = set()
@@ -123,11 +136,14 @@ class Conversation:
         for name, lang in (("english", "en"), ("chinese", "zh")):
             if name in request.wants:
                 self.lang = lang
+        if (answer := self._summed(request)) is not None:
+            return answer
         earlier = self.rollout
         if request.changes:
             self._change(request)
         context = "" if self.topic is None else self.title(self.topic)
-        turn = Turn(request, self.read_places(request.subject), earlier, context)
+        turn = Turn(request, self.read_places(request.subject), earlier, context, self._at_hand(), self.last)
+        self.last = request.subject[:LONGEST_CONTEXT]
         for step in STEPS:
             answer = step(self, turn)
             if answer is not None:
@@ -135,15 +151,32 @@ class Conversation:
         offered = [topic for topic, _ in self.near(turn)] or STARTERS
         return self.say("tutor.declined", offered, declined=True)
 
+    def _at_hand(self) -> tuple[str, ...]:
+        """The last topic, or that of the last number, and those related to it."""
+        topic = TOPIC_OF.get(self.quantity.partition("(")[0]) if self.quantity else self.topic
+        moved = ("gamma_lambda",) if self.last and self.setting in ("gamma", "lam") else ()
+        return moved if topic is None else (topic, *TOPICS[topic].related, *moved)
+
+    def _summed(self, request: Request) -> Answer | None:
+        """A sum over the lists that are typed in, where they make no example of their own."""
+        scalars = read_scalars(request.subject)
+        found = sum_of(request.text, self.lang, scalars, request.settings, self.sum)
+        if found is None:
+            return None
+        answer, self.sum = found
+        self.topic, self.quantity = self.sum.topic, None
+        return replace(answer, choices=((self.sum.topic, self.title(self.sum.topic)),))
+
     def _hear_language(self, question: str) -> None:
         if self.fixed_lang is not None or question.startswith("/"):
             return
         lines = question.splitlines()
         prose = "\n".join(line for line in lines if _CHINESE.search(line) or not _CODE_LINE.search(line))
         chinese, words = len(_CHINESE.findall(prose)), len(_LATIN.findall(prose))
-        if chinese and 2 * chinese >= words:  # an English question may quote a Chinese token
+        asks_of_code = chinese >= FEW_SIGNS and any(_CODE_LINE.search(line) for line in lines)
+        if asks_of_code or (chinese and 2 * chinese >= words):  # an English question may quote a Chinese token
             self.lang = "zh"
-        elif words and not self._only_numbers(question):
+        elif (words or _ASKS.search(question)) and not self._only_numbers(question):
             self.lang = "en"
 
     @staticmethod
@@ -174,13 +207,17 @@ class Conversation:
 
     def was_told(self, topic: str, key: str) -> bool:
         """Whether this part was told of this example and token, in this language."""
-        return (topic, key, self.lang, id(self.rollout), self.token) in self.said
+        return self._as_said(topic, key) in self.said
 
     def mark(self, topic: str, key: str) -> bool:
         """Notes that a part is told; whether it was before."""
         known = self.was_told(topic, key)
-        self.said.add((topic, key, self.lang, id(self.rollout), self.token))
+        self.said.add(self._as_said(topic, key))
         return known
+
+    def _as_said(self, topic: str, key: str) -> tuple[object, ...]:
+        """What makes a part another: its language, and of other parts than points the example and the token."""
+        return (topic, key, self.lang, *(() if key.startswith(POINT) else (id(self.rollout), self.token)))
 
     def derive(self, quantities: Sequence[str], place: Place | None = None) -> Answer | None:
         """The derivation of numbers at a token, or at all tokens; None if the example cannot give them."""

@@ -20,6 +20,8 @@ from mingce.specs.kl import FULL, KL_KINDS
 from mingce.specs.losses import policy_ratio
 
 CLIP, VALUE_CLIP, GAMMA, BETA = 0.2, 0.5, 1.0, 0.1
+_GIVEN = ("value_clip",)
+"""Settings that are given as single numbers."""
 LARGEST = 700.0
 """A difference of log-probs beyond which exp leaves float64."""
 
@@ -52,7 +54,8 @@ class Sheet:
 
 def worked_by_hand(scalars: Mapping[str, float], settings: Mapping[str, float], lang: str) -> Answer | None:
     """All that follows from the numbers; None if nothing does."""
-    sheet = Sheet(dict(scalars), settings, lang)
+    given = {name: x for name, x in scalars.items() if name in _GIVEN}
+    sheet = Sheet({name: x for name, x in scalars.items() if name not in given}, {**settings, **given}, lang)
     for work in (_ratio, _kl, _reward, _delta, _advantage, _objective, _value_loss):
         work(sheet)
     if not sheet.lines:
@@ -84,6 +87,9 @@ def _kl(sheet: Sheet) -> None:
             value = reference.kl_penalty(policy, ref, name, None)
             sheet.add(f"{name} = {kind.formula} = {shown(value)}", _CODE["kl"])
     sheet.known.setdefault("kl", policy - ref)
+    if "beta" in sheet.settings and "scores" not in sheet.known:
+        beta, kl = sheet.settings["beta"], sheet.known["kl"]
+        sheet.add(f"β·k1 = {shown(beta)}·{_bracketed(kl)} = {shown(beta * kl)}", _CODE["reward"])
 
 
 def _reward(sheet: Sheet) -> None:
@@ -112,6 +118,8 @@ def _advantage(sheet: Sheet) -> None:
 
 def _objective(sheet: Sheet) -> None:
     """PPO's two terms, the one that counts, and whether it has a gradient."""
+    if sheet.has("ratio") and not sheet.has("advantages"):
+        _clip_of_ratio(sheet)
     if not sheet.has("ratio", "advantages"):
         return
     ratio, advantage, eps = sheet.known["ratio"], sheet.known["advantages"], sheet.setting("clip", CLIP)
@@ -125,6 +133,14 @@ def _objective(sheet: Sheet) -> None:
     sheet.add(f"min({shown(free)}, {shown(held)}) = {shown(low)};  loss = −min = {shown(-low)}")
     key = "hand_clipped" if held < free else "hand_free"
     sheet.note(key, ratio=shown(ratio), low=shown(1 - eps), high=shown(1 + eps))
+
+
+def _clip_of_ratio(sheet: Sheet) -> None:
+    """Whether a ratio is clipped, which depends on the advantage's sign."""
+    ratio, eps = sheet.known["ratio"], sheet.setting("clip", CLIP)
+    place = "above" if ratio > 1 + eps else "below" if ratio < 1 - eps else "inside"
+    where = sentence(f"tutor.ratio_{place}", sheet.lang)
+    sheet.note("hand_ratio_only", ratio=shown(ratio), low=shown(1 - eps), high=shown(1 + eps), where=where)
 
 
 def _value_loss(sheet: Sheet) -> None:
@@ -153,14 +169,14 @@ _CODE = {
 }  # fmt: skip
 
 
-def decay_over(count: int, gamma: float, lam: float, lang: str) -> Answer:
-    """What is left of a reward or a surprise `count` tokens further on."""
-    steps = count - 1
+def decay_over(steps: int, gamma: float, lam: float, lang: str) -> Answer:
+    """What is left of a reward or a surprise `steps` tokens further on."""
     lines = [f"γ^{steps} = {shown(gamma)}^{steps} = {shown(gamma**steps)}"]
     if lam != 1:
         both = gamma * lam
         lines.append(f"(γλ)^{steps} = {shown(both)}^{steps} = {shown(both**steps)}")
-    text = sentence("tutor.hand_decay", lang, count=count, steps=steps, left=shown(gamma**steps))
+    left = {"steps": steps, "left": shown(gamma**steps), "both": shown((gamma * lam) ** steps)}
+    text = sentence("tutor.hand_decay" if lam == 1 else "tutor.hand_decay_both", lang, **left)
     return Answer(lang, text, lines=tuple(lines), code=(resolve("mingce.algorithms.advantage.gae"),))
 
 

@@ -24,6 +24,8 @@ Values = dict[str, Any]
 PARTS = ("definition", "why", "pitfall", "limits", "analogy")
 """Short texts a topic may have beside its levels: what it is in a sentence, the reason, the mistake that is often made,
 what happens at the extremes, and another picture than the child's."""
+POINT, ALONE = "@", "@alone/"
+"""What the keys of points begin with, and of those that need nothing of their topic after them."""
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
 
 
@@ -44,6 +46,20 @@ class Grid:
 
     headings: tuple[str, ...]
     rows: tuple[tuple[Any, ...], ...]
+
+
+@dataclass(frozen=True)
+class Point:
+    """A narrow question that a topic answers: how it is asked, in Chinese and in English, and what is said first."""
+
+    asked: tuple[tuple[str, ...], tuple[str, ...]]
+    said: Pair
+
+
+def _point(zh: str, en: str) -> Point:
+    """Out of its two texts: a list of how it is asked, a blank line, the answer."""
+    (zh_asked, _, zh_said), (en_asked, _, en_said) = (text.lstrip("\n").partition("\n\n") for text in (zh, en))
+    return Point((texts.listed(zh_asked), texts.listed(en_asked)), (zh_said, en_said))
 
 
 def nothing(rollout: Rollout, t: int) -> Values:
@@ -124,9 +140,17 @@ class Topic:
         """Which of PARTS it has."""
         return tuple(part for part in PARTS if self._text(part, LANGS[0]))
 
+    @cached_property
+    def points(self) -> dict[str, Point]:
+        """Short answers to narrower questions, by key; they stand in mingce/texts/points."""
+        if not texts.exists(f"points/{self.id}"):
+            return {}
+        zh, en = (texts.texts(f"points/{self.id}", lang) for lang in LANGS)
+        return {f"{POINT}{name}": _point(zh[name], en[name]) for name in zh if name}
+
     def said(self, key: str) -> Pair:
-        """The text of one of LEVELS or PARTS."""
-        return texts.pair(f"topics/{self.id}", key)
+        """The text of one of LEVELS or PARTS, or of a point."""
+        return self.points[key].said if key.startswith(POINT) else texts.pair(f"topics/{self.id}", key)
 
     def phrases(self, lang: str) -> dict[str, str]:
         """Pieces of sentences by name: those that topics share, and its own."""
@@ -192,7 +216,6 @@ def _with_phrases(words: str, values: Values, phrases: dict[str, str]) -> str:
 
 def listed(column: Sequence[float | None]) -> str:
     """`[0.1, −0.2]`: a column as people write it; long ones keep both ends."""
-    texts = [shown(x) for x in column]
-    if len(texts) > 16:
-        texts = [*texts[:8], "…", *texts[-4:]]
-    return f"[{', '.join(texts)}]"
+    if len(column) <= 16:
+        return f"[{', '.join(map(shown, column))}]"
+    return f"[{', '.join([*map(shown, column[:8]), '…', *map(shown, column[-4:])])}]"

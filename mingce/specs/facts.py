@@ -231,6 +231,8 @@ def section_case(rule: str | None, facts: Facts, columns: Columns, t: int) -> st
     if flat:  # nothing to hold the number against: its sign is no judgement of the token
         return "flat"
     number = facts[rule]
+    if rule == "kl" and facts["old_log_prob"] is not None and facts["ref_log_prob"] is not None:
+        number = facts["old_log_prob"] - facts["ref_log_prob"]  # k2 and k3 are above 0 either way
     return "zero" if abs(number) < SMALL else ("positive" if number > 0 else "negative")
 
 

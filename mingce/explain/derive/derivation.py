@@ -9,6 +9,7 @@ from mingce.explain.code_refs import resolve
 from mingce.explain.derive.sheet import HEAD, TAIL, Sheet, ends, sheet_of
 from mingce.explain.derive.table import quantity_of
 from mingce.explain.derive.work import Derivation, Quantity, Work
+from mingce.explain.topic import listed
 from mingce.record.rollout import Rollout
 
 MOST_TOKENS = 64
@@ -72,7 +73,7 @@ def _everywhere(spec: Quantity, name: str, argument: int | None, sheet: Sheet, l
         results = tuple(zip(sheet.slots, whole, strict=True))
     low, high = (pick(results, key=lambda pair: pair[1]) for pick in (min, max))
     said = {"symbol": spec.symbol, "n": len(results), "low": shown(low[1]), "low_t": low[0], "high": shown(high[1]),
-            "high_t": high[0]}  # fmt: skip
+            "high_t": high[0], "row": listed([x for _, x in results])}  # fmt: skip
     same = abs(high[1] - low[1]) < 1e-9
     reading = sentence("derive.everywhere_same" if same else "derive.everywhere", lang, **said)
     return Derivation(

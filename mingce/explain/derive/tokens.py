@@ -36,7 +36,8 @@ def kl(sheet: Sheet, t: int, lang: str) -> Work | None:
     if result is None:
         return None
     result = float(result)
-    reading = by_sign("kl", result, lang, token=sheet.token(t), k=shown(result))
+    way = result if old is None or ref is None else old - ref  # k2 and k3 are above 0 either way
+    reading = by_sign("kl", way, lang, token=sheet.token(t), k=shown(result))
     kind = kl_name(sheet.rollout.settings.kl_estimator)
     settings = sheet.rollout.settings
     if old is None or ref is None or (settings.kl_estimator is not None and not kind):

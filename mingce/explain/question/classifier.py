@@ -1,14 +1,15 @@
 """A small linear model over a text's features, shipped as one file and read without any library.
 
 scripts/train_tutor.py makes it from how people ask (mingce/texts/topics, propositions, scripts/tutor). The file: a line
-of JSON (classes, the features' count, scales, the data's checksum), a line per feature, then a row of int8 weights per
-feature. `probabilities` is their softmax; a text of which the model knows no feature says nothing.
+of JSON (classes, scale, biases, the data's checksum), then, compressed, a line per feature and a row of int8 weights
+per feature. Probabilities are their softmax; a text of which the model knows no feature says nothing.
 """
 
 from __future__ import annotations
 
 import json
 import math
+import zlib
 from collections.abc import Mapping
 from functools import cache
 from importlib.resources import files
@@ -39,7 +40,7 @@ class Classifier:
         self.scale: float = about["scale"]
         self.bias: list[float] = about["bias"]
         self.checksum: str = about["checksum"]
-        names, _, weights = rest.partition(b"\n\n")
+        names, _, weights = zlib.decompress(rest).partition(b"\n\n")
         self.rows = {name: place for place, name in enumerate(names.decode().split("\n"))}
         self.weights = memoryview(weights).cast("b")
 
@@ -80,5 +81,5 @@ def known_rows(text: str, rows: Mapping[str, int]) -> list[int]:
 
 @cache
 def load(name: str) -> Classifier:
-    """The shipped model `topics` or `claims`."""
+    """The shipped model `topics`, `points` or `claims`."""
     return Classifier((files("mingce") / "explain" / "question" / f"{name}.model").read_bytes())

@@ -11,6 +11,9 @@ from dataclasses import dataclass
 
 _DIGITS = {"一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9, "十": 10}
 _ENGLISH = ("first", "second", "third", "fourth", "fifth", "sixth", "seventh", "eighth", "ninth", "tenth")
+_OTHER_THING = (
+    r"(?!\s*(?:mini|micro|batch|epoch|updat|更新|批|回答|样本|prompt|题|问题|方法|公式|轮|阶段|版本|模型|参数|步|问))"
+)
 _UNIT = r"(?:\s*(?:token|词|字|位置|位|动作|action|step))"
 _COUNT = r"(\d{1,5}|[一二两三四五六七八九十])"
 _THING = r"\s+(?:response\s+)?(?:token|word|position|one|step|action|slot)\b"
@@ -20,16 +23,17 @@ _FROM_END = re.compile(
 )
 _NUMBER_NAME = r"\s+(?:delta|td[- ]error|advantage|value|return|reward|surprise)\b"
 _LAST = re.compile(
-    rf"最后一?个{_UNIT}?|(?:最末|末尾的?){_UNIT}|\b(?:the\s+)?(?:last|final)(?:{_THING}|{_NUMBER_NAME})", re.I
+    rf"最后一?个{_OTHER_THING}{_UNIT}?|(?:最末|末尾的?){_UNIT}|\b(?:the\s+)?(?:last|final)(?:{_THING}|{_NUMBER_NAME})",
+    re.I,
 )
 _FIRST = re.compile(rf"(?:首个|开头的?|最前面的?){_UNIT}|\b(?:the\s+)?first{_NUMBER_NAME}", re.I)
 _ORDINAL = re.compile(
-    rf"第\s*{_COUNT}\s*(?:个{_UNIT}?|{_UNIT})"
+    rf"第\s*{_COUNT}\s*(?:个{_OTHER_THING}{_UNIT}?|{_UNIT})"
     rf"|\b(\d{{1,5}})(?:st|nd|rd|th){_THING}|\b(?:the\s+)?({'|'.join(_ENGLISH)}){_THING}",
     re.I,
 )
 _INDEX = re.compile(
-    r"(?<![A-Za-z_])t\s*=\s*(\d{1,5})(?![\d.])|第\s*(\d{1,5})\s*步|(?<![A-Za-z])(?:token|index|position|slot)\s*#?\s*(\d{1,5})(?![\d.])"
+    r"(?<![A-Za-z_])t\s*=\s*(\d{1,5})(?![\d.])|第\s*(\d{1,5})\s*步|(?<![A-Za-z])(?:token|index|position|slot)\s*#?\s*(\d{1,5})(?![\d.%]|\s*%)"
     r"|(?:下标|位置|索引)\s*(?:为|是|=)?\s*(\d{1,5})"
     r"|(?<![A-Za-z])(?:V|A|R|r|δ|\\?delta|ratio|advantages?|values?|returns?|rewards?|deltas?|y|Â|ρ)"
     r"(?:_\{?(\d{1,5})\}?|\[(?:\s*:\s*,)?\s*(\d{1,5})\s*\]|\((\d{1,5})\))",

@@ -48,6 +48,13 @@ def read_quantities(text: str) -> list[str]:
     return list(dict.fromkeys(name for _, name in sorted(places)))
 
 
+def without_quantities(text: str) -> str:
+    """The text with the names of quantities and what is no letter taken out."""
+    for _, pattern in _patterns():
+        text = pattern.sub(" ", text)
+    return re.sub(r"[\W\d_]+", "", text)
+
+
 def read_statistics(text: str, column: str | None = None) -> list[str]:
     """`sum(deltas)` for "the sum of the deltas": numbers of the whole row, of the first column that is named.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from functools import cache
 
@@ -9,6 +10,7 @@ from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
 
 _NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\d.]|\s*[,，]\s*[-−]?\d)"
+_CHANCE = r"(?P<chance>\d*\.?\d+)\s*(?P<percent>%|percent)?(?![\d.]*\d)"
 _IS = r"\s*(?:==?|＝|:|：|是|为|等于|is|was|of|at|equals?)?\s*"
 _EVERYWHERE = re.compile(
     r"(?:critic|values?|价值|V)[^，。,.;?？]{0,16}?(?:全(?:部)?(?:都)?(?:是|为|输出|给)?|都(?:是|为|输出|给)|恒(?:为|等于)|处处(?:为|是)?|一律(?:是|为)?|"
@@ -35,12 +37,25 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def read_scalars(text: str) -> dict[str, float]:
     """The single numbers that are given a name; lists are not read here."""
-    scalars: dict[str, float] = {}
+    scalars, text = _of_chances(text)
     for name, pattern in _patterns():
         if match := pattern.search(text):
             scalars[name] = _value(match[1])
             text = text[: match.start()] + " " + text[match.end() :]
     return scalars
+
+
+def _of_chances(text: str) -> tuple[dict[str, float], str]:
+    """The log-probs of probabilities that are given ("the reference gives it 40 %"), and the rest of the text."""
+    found: dict[str, float] = {}
+    zh, en = (named(texts("quantities", lang)["chances"]) for lang in LANGS)
+    for name in en:
+        match = re.search(rf"(?:{zh[name]}|{en[name]}){_IS}{_CHANCE}", text, re.IGNORECASE | re.ASCII)
+        chance = _value(match["chance"]) / (100 if match["percent"] else 1) if match else 0.0
+        if match and 0 < chance <= 1:
+            found[name] = math.log(chance)
+            text = text[: match.start()] + " " + text[match.end() :]
+    return found, text
 
 
 def read_flat_values(text: str) -> float | None:

@@ -6,22 +6,25 @@ from dataclasses import replace
 
 from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, example_line, legible
-from mingce.explain.chart import bars
+from mingce.explain.chart import bars, clip_curve, credit_map
 from mingce.explain.compose import Retelling, part_after
 from mingce.explain.conversation import STARTERS, Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.menu import example_answer
-from mingce.explain.topics import TOPICS
+from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.quantities import read_statistics, without_quantities
+from mingce.explain.topic import POINT
+from mingce.explain.topics import TOPIC_OF, TOPICS
 
+FEW = 6
+"""So many letters besides a quantity's name are no other subject."""
 DRAWN = ("rewards", "values", "deltas", "advantages", "returns")
-TOPIC_OF = {
-    "advantages": "a_not_delta", "deltas": "critic_td_error", "returns": "critic_fits_return", "values": "values_shape",
-    "rewards": "reward_sparse_dense", "scores": "score_position", "kl": "kl_estimators", "ratio": "ratio_first_update",
-    "policy_loss": "ppo_clip", "value_loss": "value_clipping", "whitened_advantages": "whitening", "entropy": "entropy",
-    "clip_fraction": "clip_fraction", "explained_variance": "explained_variance", "weight": "gamma_lambda",
-    "unrolled": "gamma_lambda", "horizon": "gamma_lambda", "approx_kl": "approx_kl",
-}  # fmt: skip
-"""What explains a quantity when its number is not enough."""
+CLIP = 0.2
+_CLIPS = frozenset({"ppo_clip", "min_max", "clip_higher", "clip_fraction", "dual_clip"})
+_CREDIT = frozenset({
+    "a_not_delta", "credit_backward", "gamma_lambda", "gae_variance", "credit_allocations", "excess_sum", "mc_vs_gae",
+    "advantage_inputs", "q_v_a", "advantage_from_returns", "bootstrap_delta", "five_quantities",
+})  # fmt: skip
 _TOLD = frozenset({
     "lost", "child", "analogy", "proof", "why", "code", "pitfall", "limits", "engineer", "summary", "english",
     "chinese",
@@ -40,13 +43,22 @@ def out_of_range(talk: Conversation, turn: Turn) -> Answer | None:
 
 
 def draw(talk: Conversation, turn: Turn) -> Answer | None:
-    """The example as bars in the terminal, and a picture."""
-    if "draw" not in turn.wants:
+    """What is spoken of, in the terminal: the clip as a curve, credit as a map, else columns as bars; and a picture."""
+    if "draw" not in turn.wants or (turn.topic == OTHER and turn.guesses and not turn.request.vague):
         return None
     rollout = legible(talk.rollout)
-    names = [name for name in turn.quantities if name in rollout.columns] or DRAWN
-    line, text = example_line(rollout, talk.at(), talk.lang), sentence("tutor.chart_of", talk.lang)
-    return Answer(talk.lang, text, about=line, lines=tuple(bars(rollout, names)), action="draw")
+    named = [name for name in turn.quantities if name in rollout.columns]
+    about = turn.topic if turn.topic in TOPICS and not turn.request.vague else talk.topic
+    line, settings = example_line(rollout, talk.at(), talk.lang), rollout.settings
+    if about in _CLIPS and not named:
+        drawn, key = clip_curve(settings.clip_low or CLIP, settings.clip_high or CLIP), "tutor.curve_of"
+        line = ""
+    else:
+        credit = about in _CREDIT or (about is None and set(named) <= {"advantages"})
+        drawn, key = credit_map(rollout) if credit else [], "tutor.map_of"
+    if not drawn:
+        drawn, key = bars(rollout, named or DRAWN), "tutor.chart_of"
+    return Answer(talk.lang, sentence(key, talk.lang), about=line, lines=tuple(drawn), action="draw")
 
 
 def follow_up(talk: Conversation, turn: Turn) -> Answer | None:
@@ -73,6 +85,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     if key is None and "example" in turn.wants:
         talk.another_example()
         key = part_after(topic, wish, lambda key: talk.was_told(topic.id, key))
+    if key is None and (pointed := _next_point(talk, turn)) is not None:
+        return talk.tell(*pointed)
     if key is None:
         ended = "tutor.all_told" if wish.asks else "tutor.ask_on"
         return talk.say(ended, topic.related, title=talk.title(topic.id))
@@ -87,6 +101,15 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     return answer
 
 
+def _next_point(talk: Conversation, turn: Turn) -> tuple[str, str] | None:
+    """The likeliest point of the topic at hand that was not told yet."""
+    for guess in turn.points:
+        topic, mark, name = guess.name.partition(POINT)
+        if name and topic in turn.at_hand[:1] and not talk.was_told(topic, mark + name):
+            return topic, mark + name
+    return None
+
+
 def _nothing_yet(talk: Conversation, turn: Turn) -> Answer:
     """There is no last subject: the example itself."""
     if turn.places:
@@ -99,6 +122,18 @@ def _nothing_yet(talk: Conversation, turn: Turn) -> Answer:
     if turn.request.changes or "example" in turn.wants:
         return example_answer(talk)
     return talk.say("tutor.what_to_ask", STARTERS)
+
+
+def other_number(talk: Conversation, turn: Turn) -> Answer | None:
+    """After a number: another quantity of the same example, or the same at another token."""
+    request = turn.request
+    if talk.quantity is None or turn.wants & _TOLD or "compare" in turn.wants or request.changes:
+        return None
+    left = len(without_quantities(request.rest).strip())
+    if left > FEW or len(turn.quantities) > 1 or not (turn.quantities or turn.places):
+        return None
+    statistics = read_statistics(request.subject, talk.quantity)
+    return talk.derive(statistics or turn.quantities or [talk.quantity], turn.places[0] if turn.places else None)
 
 
 def _number_again(talk: Conversation, turn: Turn) -> Answer | None:

@@ -11,43 +11,58 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import as_answer, compare_quantities, compare_settings, compare_tokens, name_of, origins
 from mingce.explain.hand import carried_on, decay_over, is_finite, worked_by_hand
 from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import Place
 from mingce.explain.question.propositions import statement
 from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.topics import TOPICS
+from mingce.specs.settings import SYMBOLS
 
 SHORT, CLEARLY, SURE, MANY = 24, 0.6, 0.8, 2
 _HOW_MUCH = re.compile(
     r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
 )
 _ASKS = re.compile(r"[?？吗呢]|多少|什么|怎么|帮|求|\b(?:what|how|compute|calculate|give|show)\b", re.IGNORECASE)
+_ONE_DECIMAL = re.compile(r"(?<![\d.\w])[-−]?\d+\.\d(?![\d.])")
 _ASKS_ORIGIN = re.compile(
     r"怎么(?:算)?(?:来|出来|得来|得到)|哪来|哪里来|从哪|是怎么|comes? from|where|how (?:do|did) (?:you|we|i) get",
     re.IGNORECASE,
 )
 _WHETHER = re.compile(r"[吗么吧]\s*[？?。]?\s*$|是不是|\b(?:does|is|do|are)\b.*\?", re.IGNORECASE)
 _TOKEN_COUNT = re.compile(r"(\d{2,6})\s*(?:个)?\s*(?:-?\s*tokens?|词|字|步)", re.IGNORECASE)
+_ABOUT = (
+    ("ref_log_probs", "kl_estimators"), ("ratio", "ppo_clip"), ("old_log_probs", "ppo_clip"),
+    ("new_log_probs", "ppo_clip"), ("new_values", "value_clipping"), ("next_values", "critic_td_error"),
+    ("values", "advantage_from_returns"), ("scores", "kl_where"),
+)  # fmt: skip
+"""What the numbers given are about, the first that is there."""
+_APART = re.compile(r"之前|之外|以前|隔|\b(?:away|before|earlier|later|apart|back|further)\b", re.IGNORECASE)
 _REACHES = re.compile(r"传到|传回|还剩|剩多少|衰减|折扣|\breach|\bleft\b|\bremain|\bdecay|\bdiscount", re.IGNORECASE)
 
 
 def origin(talk: Conversation, turn: Turn, *, at_last: bool = False) -> Answer | None:
     """Where does 0.7738 come from; `at_last` if nothing else in the question was understood."""
     request = turn.request
-    if not request.decimals or "claim" in request.wants or request.changes or len(turn.scalars) > 1:
+    decimals = request.decimals
+    if not decimals and talk.quantity is not None and _ASKS_ORIGIN.search(request.text):
+        decimals = tuple(_ONE_DECIMAL.findall(request.text))  # of the numbers just shown
+    if not decimals or "claim" in request.wants or request.changes or len(turn.scalars) > 1:
         return None
     bare = len(re.sub(r"[\W\d_]+", "", request.rest)) <= 4 and "what_if" not in request.wants
     if not (_ASKS_ORIGIN.search(request.text) or bare or at_last):
         return None
-    for number_text in request.decimals:
+    for number_text in decimals:
         derivations = origins(number_text, talk.rollout, talk.lang, talk.before)
         slots = [place.index for place in turn.places]
-        derivations.sort(key=lambda one: (one.quantity not in turn.quantities, one.t not in slots))
+        derivations.sort(
+            key=lambda one: (one.quantity not in turn.quantities, one.quantity in SYMBOLS, one.t not in slots)
+        )
         if derivations:
             best = derivations[0]
             talk.token, talk.result = best.t, best.result
             return talk.as_number(best.quantity, as_answer(best, legible(talk.rollout), talk.lang))
-    return None if at_last else talk.say("tutor.no_origin", number=request.decimals[0])
+    return None if at_last else talk.say("tutor.no_origin", number=decimals[0])
 
 
 def continued(talk: Conversation, turn: Turn) -> Answer | None:
@@ -71,11 +86,13 @@ def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
         answer = worked_by_hand(scalars, request.settings, talk.lang)
         if answer is not None:
             talk.scalars = scalars
+            talk.topic, talk.quantity = next((topic for name, topic in _ABOUT if name in scalars), talk.topic), None
             return with_definition(answer, turn.topic, talk.lang)
     count = _TOKEN_COUNT.search(request.subject)
-    if count and "gamma" in request.settings and _REACHES.search(request.subject):
-        lam = request.settings.get("lam", talk.rollout.settings.lam or 1.0)
-        answer = decay_over(int(count[1]), request.settings["gamma"], lam, talk.lang)
+    if count and {"gamma", "lam"} & set(request.settings) and _REACHES.search(request.subject):
+        lam = request.settings.get("lam", 1.0)
+        steps = int(count[1]) - (0 if _APART.search(request.subject) else 1)
+        answer = decay_over(steps, request.settings.get("gamma", 1.0), lam, talk.lang)
         return with_definition(answer, turn.topic, talk.lang)
     return None
 
@@ -88,11 +105,17 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     named = [name for name in turn.quantities if name not in request.columns]
     clear = (
         bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY and "how_much" not in request.wants and not named
-    )
+        and set(request.columns) != {"rewards", "values"}
+    )  # fmt: skip
     if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
         return None
     place = turn.places[0] if turn.places else None
-    return talk.derive(named or ["advantages"], place) or account_of(legible(talk.rollout), talk.lang)
+    if set(named) <= {"advantages"} and place is None:
+        named = ["deltas", "advantages", "returns"]
+    answer = talk.derive(named or ["advantages"], place)
+    if answer is not None and "advantages" in named:
+        talk.as_number("advantages", answer)
+    return answer or account_of(legible(talk.rollout), talk.lang)
 
 
 def number(talk: Conversation, turn: Turn) -> Answer | None:
@@ -108,8 +131,8 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
     sure = bool(turn.guesses) and turn.guesses[0].probability >= SURE and not plainly and not request.supposes
     if not places and (len(turn.quantities) > MANY or sure or _states(request.text)):
         return None  # an overview, a topic's own question, or a statement
-    if sure and _WHETHER.search(request.text):
-        return None  # "does V(0) contain r(0)?"
+    if (sure and _WHETHER.search(request.text)) or (asserts(request.text) and len(request.rest) > SHORT):
+        return None  # "does V(0) contain r(0)?", or a statement about a token
     if "compare" in request.wants and len(turn.quantities) > 1 and not (why or how_much):
         return _compared(talk, turn)
     compares = request.supposes and not request.columns and talk.rollout.settings != turn.earlier.settings

@@ -5,15 +5,21 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
-from mingce.explain.answer import Answer, legible
+from mingce.explain.answer import Answer, legible, part_text
 from mingce.explain.compose import account_of, with_definition
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.equations import judge_equation
-from mingce.explain.question.subject import guess_topics
+from mingce.explain.question.subject import guess_topics, sure_point
 from mingce.explain.snippets import snippet_answer
+from mingce.explain.topic import POINT
+from mingce.explain.topics import TOPICS
 
 LONGEST_QUOTE, CLEARLY = 80, 0.5
+_PROSE = re.compile(
+    r"[一-鿿]{3}|\b(?:is|why|what|how|review|correct|right|missing|walk|when|does|should)\b", re.IGNORECASE
+)
 _CODE = re.compile(r"[\w\])]\s*[-+*/]?=\s*\S|^\s*(?:for|if|return|def|with|import)\b.*:?\s*$")
+_PROGRAM = re.compile(r"\n|\b(?:torch|np|numpy|F)\.\w")
 _ASKS_HOW = re.compile(r"怎么|怎样|如何|哪|\bhow\b|\bwhere\b|\bcan\b.*\?", re.IGNORECASE)
 
 
@@ -30,7 +36,7 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
     if len(turn.scalars) > 1:  # `ratio = 0.7, A = −2` are numbers
         return None
     text = turn.request.text.strip()
-    verdict = None if "\n" in text else judge_equation(text, talk.rollout, talk.lang)
+    verdict = None if _PROGRAM.search(text) else judge_equation(text, talk.rollout, talk.lang)
     if verdict is not None and ("claim" in turn.wants or verdict.status != "right"):
         return None  # one equation, claimed or not right: it is judged
     answer = snippet_answer(turn.request.text, legible(talk.rollout), talk.lang)
@@ -38,7 +44,14 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     prose = "\n".join(line for line in text.splitlines() if not _CODE.search(line))
     topics = [guess.name for guess in guess_topics(prose)[:1] if guess.probability >= CLEARLY] if prose.strip() else []
-    answer = with_definition(answer, topics[0], talk.lang) if topics else answer
+    found = sure_point(turn.points, turn.guesses, CLEARLY) if _PROSE.search(prose or text) else None
+    if found is not None:
+        topic, mark, name = found.name.partition(POINT)
+        talk.mark(topic, mark + name)
+        said = part_text(TOPICS[topic], legible(talk.rollout), talk.at(), mark + name, talk.lang)
+        answer = replace(answer, text=f"{said}\n\n{answer.text}")
+    elif topics:
+        answer = with_definition(answer, topics[0], talk.lang)
     return replace(answer, choices=answer.choices or talk.near(turn))
 
 

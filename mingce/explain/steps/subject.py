@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import replace
 
 from mingce.base.texts import sentence
@@ -13,33 +14,107 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.features import features
 from mingce.explain.question.judging import claims_in, judgements
-from mingce.explain.question.subject import ACCEPTED
-from mingce.explain.steps.follow_up import TOPIC_OF, again, key_for
+from mingce.explain.question.mood import asks_whether, asserts
+from mingce.explain.question.subject import ACCEPTED, AHEAD, FAINT, FEW_FEATURES, guess_points, guess_topics, sure_point
+from mingce.explain.steps.follow_up import again, key_for
 from mingce.explain.steps.numbers import CLEARLY, origin
-from mingce.explain.topics import TOPICS
+from mingce.explain.topic import POINT
+from mingce.explain.topics import TOPIC_OF, TOPICS
 
+SURE_POINT, POINTED, CERTAIN = 0.3, 0.06, 0.45
+"""From where on a point answers a question, where it opens the answer about its topic, and where it does even if the
+question seems none of ours."""
+SLIGHT, SURE_TOPIC = 0.02, 0.7
+"""How likely a point of the subject at hand must be where the question refers to it; and another topic, to be meant
+all the same."""
+_REFERS = re.compile(
+    r"^\W*(?:那|所以|so\b|and\b|but\b|then\b)|呢\W*$|它|这|其|\b(?:it|its|they|them|this|that|those|both)\b",
+    re.IGNORECASE,
+)
+_SPECIFIC = frozenset({
+    "child", "lost", "analogy", "draw", "english", "chinese", "example", "another", "proof", "summary", "how_much",
+    "save",
+})  # fmt: skip
+_OTHER_PARTS = frozenset({"proof", "analogy", "draw", "another", "summary"})
 SECOND, FEW, LEAST = 0.18, 6, 0.4
 """From where on a second topic is spoken of too; so many letters beside a quantity's name are no
 other subject; how likely a judged statement's topic must be, against the likeliest."""
-_OPEN = re.compile(
-    r"什么|怎么|怎样|如何|为何|为啥|咋|啥|哪|干嘛|多少|多大|多久|合适|谁|几(?:次|个|种|步|条|遍|轮)|还是(?!要|会|得|需|有|能|没)"
-    r"|[,;]\s*(?:is|are|does|do|can|could|should|will|would|how|why|what|who|where) (?!not\b)"
-    r"|(?:^|[.!?]\s*)(?:please |so,? |and |but |ok,? |then |well,? |wait,? )*(?:what|how|why|which|who|whom|where|"
-    r"explain|give|show|compare|tell|let|describe|list|compute|set|use|try|draw|plot|walk)\b"
-    r"|\b(?:what|how|why|which|where|when)\b[^.!]*\?|\bwhat['’]?s\b"
-    r"|\b(?:tell|show|explain|know|wonder\w*|ask\w*|see)(?: me| us)? (?:what|how|why|which|whether|if|the)\b",
-    re.IGNORECASE,
-)
 _YES = re.compile(
     r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*"
 )
-_WHETHER = re.compile(
-    r"[吗么][？?。\s]*$|([一-鿿])[不没]\1|需不需要|可不可以|是否"
-    r"|^\W*(?:so |and |but |then |ok |wait,? )*"
-    r"(?:is|are|does|do|did|was|were|can|could|should|will|would|has|have|must)(?:n['’]?t)?\b",
-    re.IGNORECASE,
-)
+
+
+def point(talk: Conversation, turn: Turn) -> Answer | None:
+    """A narrower question that has an answer of its own, where nothing is claimed and no number asked for."""
+    request = turn.request
+    judges = "claim" in turn.wants or judge_equation(request.text, talk.rollout, talk.lang) is not None
+    counted = turn.places and ("how_much" in turn.wants or "why" not in turn.wants)
+    if judges or counted or request.changes or turn.scalars or request.level or asserts(request.text):
+        return None
+    found = None if turn.wants & _OTHER_PARTS else _point(talk, turn, SURE_POINT)
+    if found is not None and asks_whether(request.text):
+        return subject(talk, turn)  # with its verdict
+    return None if found is None else _with_second(talk, turn, talk.tell(*found))
+
+
+def near_point(talk: Conversation, turn: Turn) -> Answer | None:
+    """A short question within a dialogue: the nearest point of the subject at hand, or of a related one."""
+    request, few = turn.request, features(turn.request.subject)
+    placed = turn.places and "why" not in turn.wants
+    specific = turn.wants & _SPECIFIC or request.changes or placed or turn.scalars or request.deeper
+    if not turn.at_hand or specific or not few or len(few) > FEW_FEATURES or talk.level != "engineer":
+        return None
+    if "claim" in turn.wants and judgements(request.text, legible(talk.rollout), talk.at(), talk.lang)[0]:
+        return None
+    refers = _REFERS.search(request.subject) is not None
+    if _about_another(request.subject, turn.at_hand, SURE_TOPIC if refers else CLEARLY):
+        return None
+    near = [(guess.probability, *_parts(guess.name)) for guess in turn.points]
+    fresh = [
+        (likely, topic, key)
+        for likely, topic, key in near
+        if topic in turn.at_hand and key != POINT and not talk.was_told(topic, key)
+    ]
+    if not fresh or fresh[0][0] < (SLIGHT if refers else FAINT / 2):
+        return None
+    return talk.tell(*fresh[0][1:])
+
+
+def _about_another(question: str, at_hand: Collection[str], sure: float) -> bool:
+    """Whether a question by itself is clearly about something else than what is at hand."""
+    topics, points = guess_topics(question)[:1], guess_points(question)[:1]
+    if topics and topics[0].name not in (OTHER, *at_hand) and topics[0].probability >= sure:
+        return True
+    return bool(points) and _parts(points[0].name)[0] not in (OTHER, *at_hand) and points[0].probability >= SURE_POINT
+
+
+def _point(talk: Conversation, turn: Turn, least: float) -> tuple[str, str] | None:
+    """The topic and key of the likeliest point that is likely enough and was not told yet."""
+    untold = [guess for guess in turn.points if not talk.was_told(*_parts(guess.name))]
+    guess = sure_point(untold, turn.guesses, least)
+    if guess is None or talk.level != "engineer":
+        return None
+    if turn.topic == OTHER and guess.probability < CERTAIN:
+        return None  # more likely none of ours
+    return _parts(guess.name)
+
+
+def _point_of(talk: Conversation, turn: Turn, of: str) -> tuple[str, str] | None:
+    """The point that opens what is said about a topic: its likeliest one, if it stands out among the topic's own."""
+    own = [guess for guess in turn.points if guess.name.startswith(f"{of}{POINT}") and not guess.name.endswith(POINT)]
+    fresh = [guess for guess in own if not talk.was_told(*_parts(guess.name))]
+    if not fresh or talk.level != "engineer" or fresh[0].probability < POINTED:
+        return None
+    ahead = len(fresh) < 2 or fresh[0].probability >= AHEAD * fresh[1].probability
+    return _parts(fresh[0].name) if ahead else None
+
+
+def _parts(name: str) -> tuple[str, str]:
+    """`whitening@sign` as a topic and the key of its point."""
+    topic, mark, rest = name.partition(POINT)
+    return topic, mark + rest
 
 
 def quantity_alone(talk: Conversation, turn: Turn) -> Answer | None:
@@ -61,11 +136,12 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     topic = _topic(turn)
     equation = judge_equation(turn.request.text, talk.rollout, talk.lang)
     claims = _claims(turn) or equation is not None
-    if claims or _asks_whether(turn.request.text):
+    if claims or asks_whether(turn.request.text):
         judged, topics = judgements(
             turn.request.text, legible(talk.rollout), talk.at(turn.places), talk.lang, asked=not claims
         )
-        topic = _of_statements(turn, topic, topics)
+        pointed = _point(talk, turn, SURE_POINT)
+        topic = pointed[0] if pointed else _of_statements(turn, topic, topics)
     if topic == OTHER and not judged:
         return None
     if turn.places and turn.places[0].index in talk.slots():
@@ -73,7 +149,8 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if topic == OTHER:
         number = talk.derive(turn.quantities, turn.places[0] if turn.places else None) if turn.quantities else None
         return replace(number or Answer(talk.lang, "", choices=talk.near(turn)), judgements=tuple(judged))
-    answer = talk.tell(topic, key_for(talk, turn, topic))
+    narrow = None if turn.wants & _OTHER_PARTS or turn.request.level else _point_of(talk, turn, topic)
+    answer = talk.tell(*(narrow or (topic, key_for(talk, turn, topic))))
     if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
@@ -91,7 +168,7 @@ def _without_yes(text: str) -> str:
 def stated(talk: Conversation, turn: Turn) -> Answer | None:
     """A claim that is decided by structure: it is judged before anything in it is taken for a question for a number."""
     request = turn.request
-    if request.columns or len(turn.scalars) > 1 or not (_claims(turn) or _asks_whether(request.text)):
+    if request.columns or len(turn.scalars) > 1 or not (_claims(turn) or asks_whether(request.text)):
         return None
     decided = any(one.finding for one in claims_in(request.text))
     formula = turn.places and _claims(turn) and judge_equation(request.text, talk.rollout, talk.lang) is not None
@@ -100,16 +177,6 @@ def stated(talk: Conversation, turn: Turn) -> Answer | None:
 
 def _claims(turn: Turn) -> bool:
     return "claim" in turn.wants or asserts(turn.request.text)
-
-
-def _asks_whether(text: str) -> bool:
-    """Whether it is a question for yes or no."""
-    return _WHETHER.search(text) is not None and not _OPEN.search(text)
-
-
-def asserts(text: str) -> bool:
-    """Whether a text states something: it asks neither what nor whether."""
-    return not (_OPEN.search(text) or _WHETHER.search(text) or re.search(r"[?？呢]", text))
 
 
 def _topic(turn: Turn) -> str:

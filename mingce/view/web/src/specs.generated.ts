@@ -428,6 +428,9 @@ export function section_case(rule, facts, columns, t) {
     return "flat";
   }
   number = facts[rule];
+  if (((rule === "kl") && (facts["old_log_prob"] != null) && (facts["ref_log_prob"] != null))) {
+    number = (facts["old_log_prob"] - facts["ref_log_prob"]);
+  }
   return ((Math.abs(number) < SMALL) ? "zero" : ((number > 0) ? "positive" : "negative"));
 }
 

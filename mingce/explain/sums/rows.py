@@ -1,0 +1,103 @@
+"""The arithmetic of typed rows, by the definitions of mingce.specs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from mingce.algorithms import reference
+from mingce.base.numbers import number as shown
+from mingce.specs.kl import FULL, KL_KINDS
+from mingce.specs.losses import AGGREGATIONS, agg_loss, policy_ratio, sequence_ratio
+
+BETA, CLIP, CAP = 0.1, 0.2, 2.0
+LONGEST_ROW = 100_000
+SHOWN, EXPONENT = 64, 700.0
+
+
+def listed(row: Sequence[float]) -> str:
+    """`[0.1, −0.2]`."""
+    return f"[{', '.join(shown(x) for x in row[:SHOWN])}{', …' if len(row) > SHOWN else ''}]"
+
+
+def bracketed(x: float) -> str:
+    return f"({shown(x)})" if x < 0 else shown(x)
+
+
+def _clean(x: float) -> float:
+    """Without the rounding noise of a difference."""
+    return 0.0 if abs(x) < 1e-12 else x
+
+
+def whitened(row: Sequence[float]) -> tuple[list[float], float, float, float]:
+    """The whitened row, its mean, std, and the std over n instead of n − 1."""
+    mask = [[1] * len(row)]
+    std = math.sqrt(reference.masked_var([row], mask))
+    biased = math.sqrt(reference.masked_var([row], mask, unbiased=False))
+    return reference.masked_whiten([row], mask)[0], reference.masked_mean([row], mask), std, biased
+
+
+def explained(returns: Sequence[float], values: Sequence[float]) -> tuple[float, float, float]:
+    """Var(R), Var(R − V) and 1 − their ratio (0 where the returns do not vary)."""
+    mask = [[1] * len(returns)]
+    total = reference.masked_var([returns], mask)
+    rest = reference.masked_var([[a - b for a, b in zip(returns, values, strict=True)]], mask)
+    return total, rest, 1.0 - rest / total if total > 0 else 0.0
+
+
+def kl_rows(policy: Sequence[float], ref: Sequence[float]) -> dict[str, list[float]]:
+    """x = log π − log π_ref, and every estimate of one sample's KL."""
+    found = {"x": [_clean(a - b) for a, b in zip(policy, ref, strict=True)]}
+    for name in KL_KINDS:
+        if name != FULL:
+            found[name] = [_clean(reference.kl_penalty(a, b, name, None)) for a, b in zip(policy, ref, strict=True)]
+    return found
+
+
+def ratios(old: Sequence[float], new: Sequence[float]) -> tuple[list[float], float, float]:
+    """Every token's ratio, the answer's (the geometric mean), and the mean of log π_old − log π."""
+    each = [policy_ratio(a, b) for a, b in zip(old, new, strict=True)]
+    drift = math.fsum(a - b for a, b in zip(old, new, strict=True)) / len(old)
+    return each, sequence_ratio(old, new, [1.0] * len(old)), _clean(drift)
+
+
+def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float) -> tuple[list[float], list[str]]:
+    """min(π_old/π_rollout, C) of every token, and how each came about."""
+    weights, lines = [], []
+    for t, (a, b) in enumerate(zip(rollout, old, strict=True)):
+        ratio = policy_ratio(a, b)
+        weights.append(min(ratio, cap))
+        lines.append(f"w_{t} = min(exp({shown(_clean(b - a))}), {shown(cap)}) = {shown(min(ratio, cap))}")
+    return weights, lines
+
+
+def clipped_lines(ratios: Sequence[float], advantages: Sequence[float], eps: float) -> list[str]:
+    """PPO's loss of each token and their mean."""
+    lines, losses = [], []
+    for t, (ratio, advantage) in enumerate(zip(ratios, advantages, strict=True)):
+        held = min(max(ratio, 1 - eps), 1 + eps)
+        free, limited = -ratio * advantage, -held * advantage
+        losses.append(max(free, limited))
+        lines.append(f"L_{t} = max({shown(free)}, {shown(limited)}) = {shown(losses[-1])}")
+    return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))}"]
+
+
+def aggregated(lengths: Sequence[int], losses: Sequence[float]) -> dict[str, float]:
+    """One number in each way, of answers whose tokens all have the same loss."""
+    width = max(lengths)
+    matrix = [[loss] * width for loss in losses]
+    mask = [[t < n for t in range(width)] for n in lengths]
+    return {name: agg_loss(matrix, mask, name) for name in AGGREGATIONS}
+
+
+def aggregation_lines(lengths: Sequence[int], losses: Sequence[float], found: dict[str, float]) -> list[str]:
+    """How the averages over tokens and over answers come about."""
+    pairs = list(zip(lengths, losses, strict=True))
+    products = " + ".join(f"{n}·{bracketed(x)}" for n, x in pairs)
+    means = " + ".join(bracketed(x) for x in losses)
+    token_mean, token_sum, row_mean, *_ = found
+    return [
+        f"{token_mean}: ({products})/{sum(lengths)} = {shown(found[token_mean])}",
+        f"{row_mean}: ({means})/{len(losses)} = {shown(found[row_mean])}",
+        f"{token_sum}: ({products})/{len(losses)} = {shown(found[token_sum])}",
+    ]
