@@ -196,25 +196,23 @@ def exchanged(e: Evidence) -> Iterator[Finding]:
             break
 
 
-def fingerprints(e: Evidence) -> dict[int, int]:
-    """row → a number of its prompt, tokens and log-probs, for rows that nobody draws twice."""
+def fingerprints(e: Evidence) -> dict[int, tuple[float, ...]]:
+    """row → numbers that tell its tokens and log-probs from any other's, for rows that nobody draws twice."""
     name = next((one for one in ("rollout_log_probs", "old_log_probs") if one in e.dump.columns), None)
     if name is None or "token_ids" not in e.dump.columns:
         return {}
-    ids, log_probs = e.dump.columns["token_ids"], e[name]
-    prompts = e.dump.rows.get("prompt_ids")
-    found: dict[int, int] = {}
-    for row in np.flatnonzero(e.mask.sum(axis=1) >= 4):
-        drawn = log_probs[row][e.mask[row]]
-        if np.isfinite(drawn).all() and float(drawn.sum()) < CHANCE and len(np.unique(drawn)) > 3:
-            prompt = "" if prompts is None or prompts[row] is None else repr(list(prompts[row]))
-            found[int(row)] = hash((ids[row][e.mask[row]].tobytes(), drawn.tobytes(), prompt))
-    return found
+    drawn = np.where(e.mask, e[name], 0.0)
+    ids = np.where(e.mask, e.dump.columns["token_ids"], 0).astype(np.float64)
+    weights = np.cos(np.arange(e.mask.shape[1]))  # the same tokens in another order are another row
+    sums = np.stack([drawn.sum(axis=1), (drawn * weights).sum(axis=1), (ids * weights).sum(axis=1)], axis=1)
+    with np.errstate(invalid="ignore"):
+        rows = np.flatnonzero((sums[:, 0] < CHANCE) & np.isfinite(sums).all(axis=1) & (np.ptp(drawn, axis=1) > 0))
+    return {int(row): tuple(sums[row].tolist()) for row in rows}
 
 
 def duplicated(e: Evidence) -> Iterator[Finding]:
     """Rows with the same tokens and the same log-probs, where it is unlikely to draw them twice."""
-    seen: dict[int, int] = {}
+    seen: dict[tuple[float, ...], int] = {}
     twins = [(seen[key], row) for row, key in fingerprints(e).items() if seen.setdefault(key, row) != row]
     if twins:
         values = {"count": len(twins), "first": twins[0][0], "second": twins[0][1]}

@@ -69,7 +69,7 @@ class Step:
     coarse: bool
     prompts: Counter[Any] | None
     first_tokens: dict[tuple[Any, ...], float]  # log-prob of a first token, by prompt and token
-    rollouts: frozenset[int]  # what nobody draws twice: rows by their tokens and log-probs
+    rollouts: frozenset[tuple[float, ...]]  # what nobody draws twice: rows by their tokens and log-probs
 
     @classmethod
     def of(cls, number: int, dump: Dump) -> Step:
@@ -340,7 +340,7 @@ def repeated_prompts(run: list[Step]) -> Iterator[Finding]:
 
 def repeated_rollouts(run: list[Step]) -> Iterator[Finding]:
     """The very rollouts of an earlier step. Several epochs over one batch may be dumped as steps, and are fine."""
-    seen: dict[int, int] = {}
+    seen: dict[tuple[float, ...], int] = {}
     for later in run:
         earlier = Counter(seen[key] for key in later.rollouts if key in seen)
         number, shared = earlier.most_common(1)[0] if earlier else (0, 0)

@@ -80,7 +80,10 @@ def other_policies(a: Floats, b: Floats, use: Bools) -> list[Stray]:
     rows = np.flatnonzero(count >= LEAST_POLICY)
     if len(rows) < LEAST_ROWS:
         return []
-    gap = np.where(use, np.abs(a - b), np.nan)[rows]
+    gap = np.where(use, np.abs(a - b), 0.0)
+    if not (gap.sum(axis=1)[rows] > 0.5 * APART * count[rows]).any():  # no row is far off on half of its tokens
+        return []
+    gap = np.where(use, gap, np.nan)[rows]
     low, middle = np.nanquantile(gap, [0.2, 0.5], axis=1)
     usual = float(np.median(middle))
     top = float(np.nanquantile(gap, 0.9))
