@@ -176,6 +176,44 @@ def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
+def adapted(name: str, targets: list[str]) -> Any:
+    """A model with adapters that do something, in its PEFT wrapper."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(build(name), LoraConfig(r=3, lora_alpha=5, target_modules=targets))
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if "lora_B" in parameter_name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+@pytest.mark.parametrize("name", ["llama grouped", "qwen2", "qwen3"])
+@pytest.mark.parametrize("targets", [LINEAR, ["v_proj"], ["k_proj", "down_proj"], ["o_proj", "gate_proj"]])
+def test_adapters_are_computed_too(name: str, targets: list[str]) -> None:
+    model = adapted(name, targets)
+    trunk = model.base_model.model
+    assert supports(trunk)
+    assert_same(trunk, *rows_of([9, 23, 5, 23, 14], 2))
+    learning = {name for name, p in trunk.named_parameters() if p.grad is not None}
+    assert learning == {name for name, _ in trunk.named_parameters() if "lora_" in name}
+
+
+def test_adapters_that_are_off_leave_the_base() -> None:
+    model, (ids, wanted) = adapted("llama grouped", LINEAR), rows_of([9, 23, 5], 2)
+    trunk = model.base_model.model
+    with torch.no_grad():
+        on = hidden_states(trunk, ids, wanted)
+        with model.disable_adapter():
+            off = hidden_states(trunk, ids, wanted)
+            theirs = trunk(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+    torch.testing.assert_close(off, theirs, rtol=1e-4, atol=1e-4)
+    assert float((on - off).abs().max()) > 0.1
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_are_left_to_transformers(family: str) -> None:
     assert supports(AutoModel.from_config(FAMILIES[family])) == (family in {name.lower() for name in SUPPORTED})
@@ -196,8 +234,11 @@ def test_what_changes_the_pass_is_left_to_transformers() -> None:
     assert not supports(build("llama", mlp_bias=True))
     assert not supports(build("llama", attention_dropout=0.1))
     assert not supports(build("llama", hidden_act="gelu"))
-    adapted: Any = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"]))
-    assert not supports(adapted.base_model.model)
+    for unusual in ({"use_dora": True}, {"lora_dropout": 0.1}, {"lora_bias": True}):
+        adapted: Any = get_peft_model(
+            build("llama", attention_bias=False), LoraConfig(target_modules=["up_proj"], **unusual)
+        )
+        assert not supports(adapted.base_model.model), unusual
     checkpointed = build("llama")
     checkpointed.gradient_checkpointing_enable()
     assert not supports(checkpointed)

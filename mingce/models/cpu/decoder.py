@@ -22,6 +22,7 @@ from mingce.models.cpu import kernels
 from mingce.models.cpu.kernels import compiled, prefetch, silu_times, softmax
 from mingce.models.cpu.layer import head_norms
 from mingce.models.cpu.model import hidden_states
+from mingce.models.cpu.projection import projection
 
 _SMALL = 100_000_000
 """Multiplications of a step up to which a second thread costs more than it wins: with 64 rows of a 1 M model it takes
@@ -29,16 +30,17 @@ _SMALL = 100_000_000
 
 
 class _Layer:
-    """A layer's weights `[inputs, outputs]`, those that read the same numbers side by side."""
+    """A layer's weights `[inputs, outputs]`, adapters merged, those that read the same numbers side by side."""
 
     def __init__(self, layer: Any):
         block, mlp = layer.self_attn, layer.mlp
-        projections = (block.q_proj, block.k_proj, block.v_proj)
-        self.qkv = torch.cat([one.weight for one in projections]).T.contiguous()
-        self.bias = None if projections[0].bias is None else torch.cat([one.bias for one in projections])
-        self.out = block.o_proj.weight.T.contiguous()
-        self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).T.contiguous()
-        self.down = mlp.down_proj.weight.T.contiguous()
+        projections = [projection(one) for one in (block.q_proj, block.k_proj, block.v_proj)]
+        biases = [one.bias for one in projections if one.bias is not None]
+        self.qkv = torch.cat([one.whole() for one in projections]).T.contiguous()
+        self.bias = torch.cat(biases) if biases else None
+        self.out, self.down = (projection(one).whole().T.contiguous() for one in (block.o_proj, mlp.down_proj))
+        both = [projection(one).whole() for one in (mlp.gate_proj, mlp.up_proj)]
+        self.gate_up = torch.cat(both).T.contiguous()
         self.norm, self.mlp_norm = (
             norm.weight.detach().numpy() for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )

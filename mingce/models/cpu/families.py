@@ -7,6 +7,8 @@ from typing import Any, cast
 import torch
 from torch import nn
 
+from mingce.models.cpu.projection import is_adapter
+
 FAMILIES = ("Llama", "Qwen2", "Qwen3")
 """By the name that their classes in transformers begin with.
 
@@ -16,7 +18,8 @@ causal attention, RMSNorm and a SwiGLU MLP. A new family is a name here, and a c
 _CLASSES = {f"{family}{suffix}": f"{family}DecoderLayer" for family in FAMILIES for suffix in ("Model", "ForCausalLM")}
 FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
-_WITHOUT_BIAS = ("o_proj", "gate_proj", "up_proj", "down_proj", "lm_head")
+_OUTPUT = "lm_head"
+_WITHOUT_BIAS = ("o_proj", "gate_proj", "up_proj", "down_proj", _OUTPUT)
 _PROJECTIONS = ("q_proj", "k_proj", "v_proj", *_WITHOUT_BIAS)
 _INACTIVE = "transformers.utils.output_capturing"
 """Hooks of this module stay once somebody has asked for attention maps, and do nothing until they are asked again."""
@@ -27,7 +30,8 @@ LAYERS_ARE_SET = "cpu_layers_are_set"
 def supports(model: nn.Module) -> bool:
     """Whether a causal language model, or its part without the output layer, is computed here.
 
-    It is if its family is in the table, in float32 on the CPU, without adapters, hooks, dropout and sliding windows.
+    It is if its family is in the table, in float32 on the CPU, without hooks, dropout and sliding windows. Its layers
+    may have adapters (LoRA), one each, its output layer none.
     """
     if hasattr(model, LAYERS_ARE_SET):
         return True
@@ -52,8 +56,8 @@ def _is_plain(name: str, module: Any, layer: str) -> bool:
         and not module._forward_pre_hooks
         and not module.__dict__.get("gradient_checkpointing", False)
         and (name != "layers" or all(type(part).__name__ == layer for part in module))
-        and (name not in _PROJECTIONS or type(module) is nn.Linear)
-        and (name not in _WITHOUT_BIAS or module._parameters["bias"] is None)
+        and (name not in _PROJECTIONS or type(module) is nn.Linear or (name != _OUTPUT and is_adapter(module)))
+        and (name not in _WITHOUT_BIAS or getattr(module, "base_layer", module)._parameters["bias"] is None)
         and all(p is None or (p.dtype == torch.float32 and p.is_cpu) for p in module._parameters.values())
         and all(_is_plain(inner, part, layer) for inner, part in module._modules.items())
     )
