@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from mingce.models.cpu import hidden_states, kernels, supports
+from mingce.models import forward
+from mingce.models.cpu import hidden_states, kernels, reach, supports
 from mingce.models.cpu.families import FAMILIES as SUPPORTED
 from mingce.models.cpu.layer import _LONG
 from mingce.models.cpu.layout import layout_of
@@ -31,6 +32,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama turned slowly": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
     "qwen2": {"num_key_value_heads": 2},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": None},
+    "mistral with a window": {"num_key_value_heads": 2, "sliding_window": 400},
+    "phi3": {"num_key_value_heads": 2, "sliding_window": 400, "pad_token_id": None},
+    "smollm3": {"num_key_value_heads": 2, "pad_token_id": None, "no_rope_layers": [1, 0, 1]},
 }
 
 ALLOWED = 3
@@ -189,6 +194,27 @@ def adapted(name: str, targets: list[str]) -> Any:
 
 
 LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+@pytest.mark.parametrize("name", ["phi3", "smollm3"])
+def test_adapters_of_other_shapes_too(name: str) -> None:
+    model = adapted(name, ["qkv_proj", "gate_up_proj", "o_proj"] if name == "phi3" else LINEAR)
+    assert supports(model.base_model.model)
+    assert_same(model.base_model.model, *rows_of([9, 23, 5, 23, 14], 2))
+
+
+def test_rows_beyond_a_window_are_left_to_transformers() -> None:
+    model = build("mistral", sliding_window=16)
+    assert supports(model)
+    assert reach(model) == 16
+    ids, wanted = rows_of([9, 23, 5, 30], 2)
+    with torch.no_grad():
+        theirs = model(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+        assert torch.equal(forward.hidden_states(model, ids, wanted), theirs)
+        near = hidden_states(model, ids[:, :16], wanted[:, :16])
+        torch.testing.assert_close(
+            near, model(input_ids=ids[:, :16]).last_hidden_state[wanted[:, :16]], rtol=1e-4, atol=1e-4
+        )
 
 
 @pytest.mark.parametrize("name", ["llama grouped", "qwen2", "qwen3"])

@@ -20,7 +20,7 @@ from torch.nn import functional
 
 from mingce.models.cpu import kernels
 from mingce.models.cpu.layout import Layout
-from mingce.models.cpu.projection import FIELDS, Projection, projection, restored
+from mingce.models.cpu.projection import FIELDS, Projection, gate_and_up, projection, restored
 
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
@@ -34,9 +34,9 @@ def rms_norm(stream: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> T
     return cast(Tensor, _apply(_RMSNorm, stream, added, weight, epsilon))
 
 
-def qkv_projection(stream: Tensor, added: Tensor, norm: Any, modules: Sequence[nn.Module]) -> tuple[Tensor, Tensor]:
+def qkv_projection(stream: Tensor, added: Tensor, norm: Any, parts: Sequence[Projection]) -> tuple[Tensor, Tensor]:
     """stream + added `[S, H]`, and queries, keys and values of its norm side by side."""
-    scales, tensors = _flat(modules)
+    scales, tensors = _flat(parts)
     result = _apply(_QKVProjection, stream, added, norm.weight, norm.variance_epsilon, scales, *tensors)
     return cast(tuple[Tensor, Tensor], result)
 
@@ -60,14 +60,13 @@ def attention(
 
 def mlp(stream: Tensor, attended: Tensor, out: nn.Module, norm: Any, block: Any) -> tuple[Tensor, Tensor]:
     """The stream after attention `[S, H]`, and what the MLP adds to it."""
-    scales, tensors = _flat((out, block.gate_proj, block.up_proj, block.down_proj))
+    scales, tensors = _flat((projection(out), *gate_and_up(block), projection(block.down_proj)))
     result = _apply(_MLP, stream, attended, norm.weight, norm.variance_epsilon, scales, *tensors)
     return cast(tuple[Tensor, Tensor], result)
 
 
-def _flat(modules: Sequence[nn.Module]) -> tuple[tuple[float, ...], list[Tensor | None]]:
+def _flat(parts: Sequence[Projection]) -> tuple[tuple[float, ...], list[Tensor | None]]:
     """The projections' scales, and their tensors one behind the other."""
-    parts = [projection(module) for module in modules]
     return tuple(part.scale for part in parts), [tensor for part in parts for tensor in part.tensors]
 
 

@@ -58,6 +58,23 @@ def projection(module: Any) -> Projection:
     )
 
 
+def qkv_projections(block: Any) -> list[Projection]:
+    """Queries, keys and values of an attention block, apart or as one."""
+    if hasattr(block, "qkv_proj"):
+        return [projection(block.qkv_proj)]
+    return [projection(module) for module in (block.q_proj, block.k_proj, block.v_proj)]
+
+
+def gate_and_up(mlp: Any) -> tuple[Projection, Projection]:
+    """Of an MLP, apart or as one, whose first half is the gate."""
+    if not hasattr(mlp, "gate_up_proj"):
+        return projection(mlp.gate_proj), projection(mlp.up_proj)
+    both = projection(mlp.gate_up_proj)
+    weights, factors = both.weight.chunk(2), (None, None) if both.b is None else both.b.chunk(2)
+    gate, up = (both._replace(weight=weight, b=b) for weight, b in zip(weights, factors, strict=True))
+    return gate, up
+
+
 def restored(scales: Sequence[float], tensors: Sequence[Tensor | None]) -> list[Projection]:
     """Projections from their scales and the tensors of all, one behind the other."""
     fields = [iter(tensors)] * FIELDS
