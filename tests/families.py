@@ -13,10 +13,13 @@ from transformers import (
     GPT2Config,
     GPTNeoXConfig,
     LlamaConfig,
+    MistralConfig,
+    Phi3Config,
     PretrainedConfig,
     PreTrainedTokenizerFast,
     Qwen2Config,
     Qwen3Config,
+    SmolLM3Config,
 )
 
 VOCABULARY, WINDOW, PAD, BOS, EOS = 61, 48, 0, 1, 2
@@ -35,6 +38,9 @@ FAMILIES: dict[str, PretrainedConfig] = {
     "llama": LlamaConfig(**_SHAPE, num_key_value_heads=2),
     "qwen2": Qwen2Config(**_SHAPE, num_key_value_heads=2),
     "qwen3": Qwen3Config(**_SHAPE, num_key_value_heads=2, head_dim=8),
+    "mistral": MistralConfig(**_SHAPE, num_key_value_heads=2, sliding_window=None),
+    "phi3": Phi3Config(**_SHAPE, num_key_value_heads=2, sliding_window=None),
+    "smollm3": SmolLM3Config(**_SHAPE, num_key_value_heads=2, no_rope_layers=[1, 0]),
     "gpt2": GPT2Config(vocab_size=VOCABULARY, n_embd=32, n_layer=2, n_head=4, n_positions=WINDOW, **_IDS),
     "gpt_neox": GPTNeoXConfig(**_SHAPE),
 }

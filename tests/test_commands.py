@@ -12,10 +12,12 @@ from typing import Any
 import peft
 import pytest
 import torch
+from safetensors.torch import load_file
 from small_runs import quiet, said, save_chat_model, trained
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from mingce.base.errors import DataError, MingceError, ModelError, RunError, SettingError, UnknownNameError
+from mingce.base.numbers import show_count
 from mingce.commands import evaluate, export
 from mingce.models.loading import load_causal_lm
 from mingce.models.value_head import ValueModel
@@ -307,6 +309,33 @@ def test_adapters_are_merged_or_alone(lora_run: Path, tmp_path: Path) -> None:
     alone = peft.PeftModel.from_pretrained(load_causal_lm("tiny"), tmp_path / "alone")
     assert torch.equal(logits(alone), logits(opened.actor.model))
     assert not torch.allclose(merged, logits(load_causal_lm("tiny")), atol=1e-2)
+
+
+def test_the_size_is_that_of_what_was_written(lora_run: Path, tmp_path: Path) -> None:
+    console = quiet()
+    export.run(console, str(lora_run), tmp_path / "merged")
+    whole = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+    assert f"({show_count(sum(p.numel() for p in whole.parameters()))} parameters)" in said(console)
+
+
+def test_a_run_with_adapters_has_a_critic_with_adapters(tmp_path: Path) -> None:
+    """Checkpoints hold adapters and the head; the exported critic has them merged."""
+    path = trained(tmp_path, "both", "task=counting", "model.lora.rank=4", "actor.lr=1e-2")
+    opened = open_policy(path, critic=True)
+    assert opened.critic is not None
+    learning = {name for name, p in opened.critic.model.named_parameters() if p.requires_grad}
+    assert learning
+    assert all("lora_" in name or name.startswith("head.") for name in learning)
+    weights = [file for file in path.rglob("*.safetensors") if "critic" in str(file)]
+    assert weights
+    held = {name for file in weights for name in load_file(file) if name.startswith("model.")}
+    assert {name.removeprefix("model.") for name in held} == learning
+    export.run(quiet(), str(path), tmp_path / "out", critic=True)
+    assert (tmp_path / "out" / "critic" / "value_head.safetensors").is_file()
+    full = trained(tmp_path, "full", "task=counting", "model.lora.rank=4", "critic.lora=false")
+    critic = open_policy(full, critic=True).critic
+    assert critic is not None
+    assert all(p.requires_grad for p in critic.model.parameters())
 
 
 def test_export_mistakes_leave_nothing_behind(

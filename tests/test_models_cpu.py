@@ -19,7 +19,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
 
-from mingce.models.cpu import hidden_states, kernels, supports
+from mingce.models import forward
+from mingce.models.cpu import hidden_states, kernels, reach, supports
 from mingce.models.cpu.families import FAMILIES as SUPPORTED
 from mingce.models.cpu.layer import _LONG
 from mingce.models.cpu.layout import layout_of
@@ -31,6 +32,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama turned slowly": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
     "qwen2": {"num_key_value_heads": 2},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": None},
+    "mistral with a window": {"num_key_value_heads": 2, "sliding_window": 400},
+    "phi3": {"num_key_value_heads": 2, "sliding_window": 400, "pad_token_id": None},
+    "smollm3": {"num_key_value_heads": 2, "pad_token_id": None, "no_rope_layers": [1, 0, 1]},
 }
 
 ALLOWED = 3
@@ -176,6 +181,65 @@ def test_what_a_row_gets_does_not_depend_on_its_neighbours() -> None:
     torch.testing.assert_close(together, alone, rtol=0, atol=1e-5)
 
 
+def adapted(name: str, targets: list[str]) -> Any:
+    """A model with adapters that do something, in its PEFT wrapper."""
+    from peft import LoraConfig, get_peft_model
+
+    model = get_peft_model(build(name), LoraConfig(r=3, lora_alpha=5, target_modules=targets))
+    with torch.no_grad():
+        for parameter_name, parameter in model.named_parameters():
+            if "lora_B" in parameter_name:
+                parameter.add_(0.2 * torch.randn_like(parameter))
+    return model
+
+
+LINEAR = ["q_proj", "k_proj", "v_proj", "o_proj", "gate_proj", "up_proj", "down_proj"]
+
+
+@pytest.mark.parametrize("name", ["phi3", "smollm3"])
+def test_adapters_of_other_shapes_too(name: str) -> None:
+    model = adapted(name, ["qkv_proj", "gate_up_proj", "o_proj"] if name == "phi3" else LINEAR)
+    assert supports(model.base_model.model)
+    assert_same(model.base_model.model, *rows_of([9, 23, 5, 23, 14], 2))
+
+
+def test_rows_beyond_a_window_are_left_to_transformers() -> None:
+    model = build("mistral", sliding_window=16)
+    assert supports(model)
+    assert reach(model) == 16
+    ids, wanted = rows_of([9, 23, 5, 30], 2)
+    with torch.no_grad():
+        theirs = model(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+        assert torch.equal(forward.hidden_states(model, ids, wanted), theirs)
+        near = hidden_states(model, ids[:, :16], wanted[:, :16])
+        torch.testing.assert_close(
+            near, model(input_ids=ids[:, :16]).last_hidden_state[wanted[:, :16]], rtol=1e-4, atol=1e-4
+        )
+
+
+@pytest.mark.parametrize("name", ["llama grouped", "qwen2", "qwen3"])
+@pytest.mark.parametrize("targets", [LINEAR, ["v_proj"], ["k_proj", "down_proj"], ["o_proj", "gate_proj"]])
+def test_adapters_are_computed_too(name: str, targets: list[str]) -> None:
+    model = adapted(name, targets)
+    trunk = model.base_model.model
+    assert supports(trunk)
+    assert_same(trunk, *rows_of([9, 23, 5, 23, 14], 2))
+    learning = {name for name, p in trunk.named_parameters() if p.grad is not None}
+    assert learning == {name for name, _ in trunk.named_parameters() if "lora_" in name}
+
+
+def test_adapters_that_are_off_leave_the_base() -> None:
+    model, (ids, wanted) = adapted("llama grouped", LINEAR), rows_of([9, 23, 5], 2)
+    trunk = model.base_model.model
+    with torch.no_grad():
+        on = hidden_states(trunk, ids, wanted)
+        with model.disable_adapter():
+            off = hidden_states(trunk, ids, wanted)
+            theirs = trunk(input_ids=ids, use_cache=False).last_hidden_state[wanted]
+    torch.testing.assert_close(off, theirs, rtol=1e-4, atol=1e-4)
+    assert float((on - off).abs().max()) > 0.1
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 def test_other_families_are_left_to_transformers(family: str) -> None:
     assert supports(AutoModel.from_config(FAMILIES[family])) == (family in {name.lower() for name in SUPPORTED})
@@ -196,8 +260,11 @@ def test_what_changes_the_pass_is_left_to_transformers() -> None:
     assert not supports(build("llama", mlp_bias=True))
     assert not supports(build("llama", attention_dropout=0.1))
     assert not supports(build("llama", hidden_act="gelu"))
-    adapted: Any = get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"]))
-    assert not supports(adapted.base_model.model)
+    for unusual in ({"use_dora": True}, {"lora_dropout": 0.1}, {"lora_bias": True}):
+        adapted: Any = get_peft_model(
+            build("llama", attention_bias=False), LoraConfig(target_modules=["up_proj"], **unusual)
+        )
+        assert not supports(adapted.base_model.model), unusual
     checkpointed = build("llama")
     checkpointed.gradient_checkpointing_enable()
     assert not supports(checkpointed)

@@ -10,7 +10,7 @@ from families import family_model
 from torch import Tensor
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from mingce.models.cpu import Decoder, supports
+from mingce.models.cpu import Decoder, reach, supports
 from mingce.models.cpu.families import FAMILIES
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -20,6 +20,10 @@ SHAPES: dict[str, dict[str, Any]] = {
     "llama turned slowly": {"rope_parameters": {"rope_type": "linear", "factor": 4.0, "rope_theta": 10000.0}},
     "qwen2": {"num_key_value_heads": 2},
     "qwen3": {"num_key_value_heads": 2, "head_dim": 16},
+    "mistral": {"num_key_value_heads": 2, "sliding_window": None},
+    "mistral with a window": {"num_key_value_heads": 2, "sliding_window": 400},
+    "phi3": {"num_key_value_heads": 2, "sliding_window": 400, "pad_token_id": None},
+    "smollm3": {"num_key_value_heads": 2, "pad_token_id": None, "no_rope_layers": [1, 0, 1]},
 }  # fmt: skip
 
 
@@ -71,16 +75,36 @@ def test_other_models_are_left_to_transformers(family: str) -> None:
     assert not supports(family_model(family))
 
 
-def test_adapters_half_precision_and_windows_are_left_to_transformers() -> None:
+@pytest.mark.parametrize("name", ["llama", "qwen2"])
+@torch.no_grad()
+def test_adapters_draw_as_transformers_does(name: str) -> None:
+    from peft import LoraConfig, get_peft_model
+
+    model: Any = get_peft_model(build(name), LoraConfig(r=3, target_modules=["q_proj", "v_proj", "o_proj", "up_proj"]))
+    for part, parameter in model.named_parameters():
+        if "lora_B" in part:
+            parameter.add_(0.2 * torch.randn_like(parameter))
+    inner = model.get_base_model()
+    assert supports(inner)
+    ids = torch.randint(0, 50, (3, 20))
+    for whole in (inner(input_ids=ids).logits, model(input_ids=ids).logits):
+        decoder = Decoder(inner, 20)
+        logits = decoder.begin(ids[:, :9].tolist(), torch.arange(3))
+        for t in range(9, 20):
+            torch.testing.assert_close(logits, whole[:, t - 1], rtol=2e-5, atol=2e-5 * float(whole.abs().max()))
+            logits = decoder.step(ids[:, t])
+
+
+def test_adapted_output_layers_and_half_precision_are_left_to_transformers() -> None:
     from peft import LoraConfig, get_peft_model
 
     assert not supports(build("llama").to(torch.bfloat16))
-    assert not supports(get_peft_model(build("llama"), LoraConfig(target_modules=["q_proj"])))
+    assert not supports(get_peft_model(build("llama"), LoraConfig(target_modules=["lm_head"])).get_base_model())
     windowed = AutoConfig.for_model(
         "qwen2", vocab_size=50, hidden_size=48, intermediate_size=80, num_hidden_layers=2, num_attention_heads=4,
         num_key_value_heads=2, use_sliding_window=True, sliding_window=8, max_window_layers=1,
     )  # fmt: skip
-    assert not supports(AutoModelForCausalLM.from_config(windowed))
+    assert reach(AutoModelForCausalLM.from_config(windowed)) == 8
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 10000.0}
     assert not supports(
         AutoModelForCausalLM.from_config(

@@ -128,3 +128,34 @@ def test_from_a_model_with_adapters_everything_learns(tmp_path: Path) -> None:
     model = ValueModel.from_causal_lm(policy)
     assert all(weight.requires_grad for weight in model.parameters())
     assert not any("lora" in name for name, _ in model.named_parameters())
+
+
+def test_with_adapters_the_trunk_is_shared_and_only_adapters_and_head_learn(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    save_model(tmp_path / "policy", family_model("llama"), character_tokenizer())
+    policy = load_causal_lm(tmp_path / "policy", lora=LoraSettings(rank=2))
+    model = ValueModel.with_adapters(policy)
+    learning = {name for name, weight in model.named_parameters() if weight.requires_grad}
+    assert learning == {name for name, _ in model.named_parameters() if "lora_" in name or name.startswith("head.")}
+    frozen = {weight.data_ptr() for weight in policy.parameters() if not weight.requires_grad}
+    assert all(weight.data_ptr() in frozen for weight in model.parameters() if not weight.requires_grad)
+    assert not {p.data_ptr() for p in policy.parameters() if p.requires_grad} & {
+        p.data_ptr() for p in model.parameters() if p.requires_grad
+    }
+    apart = ValueModel.with_adapters(policy, share=False)
+    assert not any(weight.data_ptr() in frozen for weight in apart.parameters())
+
+
+def test_a_critic_with_adapters_is_saved_merged(tmp_path: Path) -> None:
+    pytest.importorskip("peft")
+    save_model(tmp_path / "policy", family_model("llama"), character_tokenizer())
+    model = ValueModel.with_adapters(load_causal_lm(tmp_path / "policy", lora=LoraSettings(rank=2)))
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.requires_grad:
+                weight.add_(0.3 * torch.randn_like(weight))
+    model.save(tmp_path / "critic")
+    rows = [[3, 4, 5], [6]], torch.tensor([[7, 8], [9, 10]]), torch.ones(2, 2, dtype=torch.bool), 0
+    before, after = model.values(*rows)[0], ValueModel.load(tmp_path / "critic").values(*rows)[0]
+    torch.testing.assert_close(after, before, rtol=1e-4, atol=1e-4)
+    assert float(before.detach().abs().min()) > 0

@@ -61,7 +61,10 @@ def test_a_recipe_says_which_models_there_are() -> None:
     assert adapted.reference is None
     assert adapted.shares_reference
     assert adapted.critic is not None
-    assert not adapted.critic.has_adapters
+    assert adapted.critic.has_adapters
+    whole = read_job(None, ["model.lora.rank=8", "critic.lora=false"], model="7b").critic
+    assert whole is not None
+    assert not whole.has_adapters
     smollm = read_job(ROOT / "recipes/smollm2_gsm8k.yaml")
     assert (smollm.actor.shape.name, smollm.longest.row) == ("smollm2-135m", 352)
 

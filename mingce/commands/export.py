@@ -14,6 +14,7 @@ from mingce.base.numbers import show_count
 from mingce.base.terminal import print_note
 from mingce.base.texts import sentence
 from mingce.models.loading import save_model
+from mingce.models.lora import merged_size
 from mingce.record.targets import Step
 from mingce.training.opening import open_policy
 
@@ -46,7 +47,7 @@ def run(
             _readable_by_others(beside)
     except OSError as error:
         raise RunError(f"{out} cannot be written ({error.strerror}); choose another --out.") from error
-    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": show_count(opened.actor.size)}
+    facts = {"step": opened.step or 0, "base": opened.config.model.path, "size": show_count(merged_size(model))}
     _print(console, "export_adapter" if adapter else "export_policy", **facts, out=out)
     if opened.critic is not None:
         _print(console, "export_critic", out=out / CRITIC)

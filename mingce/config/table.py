@@ -132,6 +132,7 @@ class CriticConfig(LearnerConfig):
 
     lr: float = 1e-3
     path: str | None = None
+    lora: bool = True
     value_clip: float | None = 0.5
     minibatch_rollouts: int = 64
     warmup: int = 0
@@ -219,6 +220,11 @@ class Config:
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     keep: KeepConfig = field(default_factory=KeepConfig)
+
+    @property
+    def critic_has_adapters(self) -> bool:
+        """Whether the critic learns adapters and a head on the policy's frozen weights."""
+        return self.model.lora.rank > 0 and self.critic.lora and self.critic.path is None
 
 
 def settings(section: Any = Config, prefix: str = "") -> Iterator[tuple[str, Field[Any], Any]]:

@@ -156,12 +156,19 @@ def build_actor(config: Config) -> LocalActor:
     return LocalActor(model, tokenizer, config)
 
 
-def build_critic(config: Config, actor: LocalActor) -> LocalCritic:
-    """The critic: the model that the configuration names, else a copy of the policy with a new head."""
+def build_critic(config: Config, actor: LocalActor, *, share: bool = True) -> LocalCritic:
+    """The critic: the model that the configuration names, else the policy's with a new head.
+
+    Where the policy has adapters, so has the critic, on the same frozen weights if they may be shared.
+    """
     path, device = config.critic.path, str(next(actor.model.parameters()).device)
-    if path is None:
-        return LocalCritic(ValueModel.from_causal_lm(actor.model), actor.pad_id, config)
-    return LocalCritic(ValueModel.load(path, dtype=config.model.dtype, device=device), actor.pad_id, config)
+    if path is not None:
+        model = ValueModel.load(path, dtype=config.model.dtype, device=device)
+    elif config.critic_has_adapters:
+        model = ValueModel.with_adapters(actor.model, share=share)
+    else:
+        model = ValueModel.from_causal_lm(actor.model)
+    return LocalCritic(model, actor.pad_id, config)
 
 
 def build_reference(config: Config, actor: LocalActor) -> LocalReference:

@@ -130,7 +130,7 @@ class Rank:
         mesh = init_device_mesh(self.device.type, (self.place.ranks,))
         c = self.config
         if "critic" in self.roles:
-            self.critic = build_critic(c, actor)
+            self.critic = build_critic(c, actor, share=False)  # each model is sharded by itself
             shard(self.critic.model, mesh, c.ray)
             self.critic.learner = self._learner("critic", self.critic)
         if "reference" in self.roles:

@@ -5,6 +5,7 @@ Gradients are summed over the ranks, not averaged: every rank divides its losses
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from functools import partial
 from inspect import signature
@@ -55,7 +56,8 @@ def shard(model: nn.Module, mesh: DeviceMesh, config: RayConfig) -> nn.Module:
     if config.mixed_precision != "none":
         dtype = usable(getattr(torch, config.mixed_precision), torch.device(mesh.device_type))
     trunk = model.backbone if isinstance(model, ValueModel) else backbone(model)
-    if plain and dtype is None and not config.activation_checkpointing and cpu.supports(trunk):
+    here = cpu.supports(trunk) and math.isinf(cpu.reach(trunk))
+    if plain and dtype is None and not config.activation_checkpointing and here:
         set_layers(trunk)
     shard_part = partial(
         fully_shard,

@@ -12,7 +12,7 @@ def hidden_states(model: nn.Module, input_ids: Tensor, wanted: Tensor) -> Tensor
 
     Rows have no padding before or between their tokens. `model` is the part without the output layer.
     """
-    if cpu.supports(model):
+    if cpu.supports(model) and input_ids.shape[1] <= cpu.reach(model):
         return cpu.hidden_states(model, input_ids, wanted)
     states: Tensor = model(input_ids=input_ids, use_cache=False).last_hidden_state
     return states[wanted]

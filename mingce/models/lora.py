@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any, cast
 
+import torch
 from torch import nn
 from transformers import PreTrainedModel
 
@@ -55,8 +56,31 @@ def reference_mode(model: nn.Module) -> AbstractContextManager[None]:
     return cast(AbstractContextManager[None], cast(Any, model).disable_adapter())
 
 
+def twin(model: nn.Module, *, share: bool) -> nn.Module:
+    """A copy whose adapters learn by themselves; with `share` both have the very same frozen weights."""
+    shared = {id(p): p for p in model.parameters() if not p.requires_grad} if share else {}
+    return copy.deepcopy(model, cast(dict[int, Any], shared))
+
+
+@torch.no_grad()
+def without_adapters(model: nn.Module) -> nn.Module:
+    """A copy with plain linear layers, into whose weights the adapters are merged."""
+    plain = copy.deepcopy(model)
+    for parent in list(plain.modules()):
+        for name, layer in parent.named_children():
+            if hasattr(layer, "lora_A") and hasattr(layer, "base_layer"):
+                cast(Any, layer).merge()
+                setattr(parent, name, layer.base_layer)
+    return plain
+
+
 def merged(model: nn.Module) -> PreTrainedModel:
     """A copy with the adapters added into the weights; the model itself where there are none."""
     if not hasattr(model, "merge_and_unload"):
         return base_causal_lm(model)
     return cast(PreTrainedModel, cast(Any, copy.deepcopy(model)).merge_and_unload())
+
+
+def merged_size(model: nn.Module) -> int:
+    """The number of parameters once adapters are merged."""
+    return sum(p.numel() for name, p in model.named_parameters() if ".lora_" not in name)

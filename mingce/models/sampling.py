@@ -126,7 +126,8 @@ def _decode(
     place = {prompt: index for index, prompt in enumerate(distinct)}
     source = torch.tensor([place[prompt] for prompt in prompts], device=rows.device)
     most = max(len(prompt) for prompt in distinct) + int(limits.max())
-    decoder = cpu.Decoder(model, most) if cpu.supports(model) else CachedDecoder(model)
+    here = cpu.supports(model) and most <= cpu.reach(model)
+    decoder = cpu.Decoder(model, most) if here else CachedDecoder(model)
     logits = decoder.begin(distinct, source)
     for slot in range(int(limits.max())):
         tokens, log_probs = draw(logits, sampling, seeds, slot)

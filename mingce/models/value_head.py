@@ -18,7 +18,7 @@ from mingce.models.batching import joined_rows, places
 from mingce.models.forward import hidden_states
 from mingce.models.library_errors import library_errors
 from mingce.models.loading import backbone, choose_device, load_causal_lm, model_directory, read_weights
-from mingce.models.lora import merged
+from mingce.models.lora import merged, twin, without_adapters
 from mingce.models.micro_batches import batcher
 
 _HEAD_FILE = "value_head.safetensors"
@@ -44,6 +44,14 @@ class ValueModel(nn.Module):
         return cls(cast(PreTrainedModel, trunk)).requires_grad_(True)
 
     @classmethod
+    def with_adapters(cls, model: nn.Module, *, share: bool = True) -> ValueModel:
+        """Starts from the backbone of a language model with adapters, and learns adapters of its own and the head.
+
+        With `share` both have the same frozen weights in memory.
+        """
+        return cls(cast(PreTrainedModel, backbone(twin(model, share=share))))
+
+    @classmethod
     def load(cls, name_or_dir: str | Path, *, dtype: str = "auto", device: str = "auto") -> ValueModel:
         """From a directory that `save` wrote, or from any causal language model with a new head."""
         directory = model_directory(name_or_dir)
@@ -55,9 +63,9 @@ class ValueModel(nn.Module):
         return model
 
     def save(self, directory: Path) -> None:
-        """Write the backbone as a plain Hugging Face directory, and the head beside it."""
+        """Write the backbone as a plain Hugging Face directory, adapters merged, and the head beside it."""
         with library_errors(f"the value model cannot be saved to {directory}", "choose a place that can be written to"):
-            cast(Any, self.backbone).save_pretrained(directory)
+            cast(Any, without_adapters(self.backbone)).save_pretrained(directory)
             head = {name: tensor.detach().contiguous() for name, tensor in self.head.state_dict().items()}
             save_file(head, directory / _HEAD_FILE)
 

@@ -119,6 +119,7 @@ def read_job(
     estimator = None if names_file(config.estimator) else find_estimator(config.estimator)
     with_critic = estimator is None or estimator.needs_critic
     with_reference = needs_reference and not lora.rank
+    adapters = (lora.rank, lora.target_modules) if config.critic_has_adapters else ()
     pools = {
         "critic": config.ray.critic_ranks if with_critic else 0,
         "reference": config.ray.reference_ranks if with_reference else 0,
@@ -136,7 +137,7 @@ def read_job(
         micro_batch_tokens=config.micro_batch_tokens,
         decoded_rows=config.sampling.max_rows,
         actor=roles.actor(shape, lora.rank, lora.target_modules),
-        critic=roles.critic(others["critic.path"]) if with_critic else None,
+        critic=roles.critic(others["critic.path"], *adapters) if with_critic else None,
         reference=roles.reference(shape) if with_reference else None,
         reward=roles.reward_model(others["reward.model"]) if config.reward.model is not None else None,
         actor_learning=Learning(config.minibatch_rollouts, config.actor.epochs),

@@ -85,10 +85,12 @@ def actor(shape: ModelShape, rank: int = 0, targets: Sequence[str] = ()) -> Role
     return RoleModel("actor", shape, layer, ends, scores_tokens=True)
 
 
-def critic(shape: ModelShape) -> RoleModel:
-    """A backbone with a value head, all of it learning."""
+def critic(shape: ModelShape, rank: int = 0, targets: Sequence[str] = ()) -> RoleModel:
+    """A backbone with a value head, all of it learning, or the head and adapters of a rank."""
     head = Weight("head.weight", (1, shape.hidden), matrix=True), Weight("head.bias", (1,))
-    return RoleModel("critic", shape, shape.layer, (*_backbone_ends(shape), *head), scores_tokens=False)
+    layer = _adapted(shape.layer, rank, targets) if rank else shape.layer
+    ends = _frozen(_backbone_ends(shape)) if rank else _backbone_ends(shape)
+    return RoleModel("critic", shape, layer, (*ends, *head), scores_tokens=False)
 
 
 def reference(shape: ModelShape) -> RoleModel:

@@ -19,9 +19,11 @@ from torch.nn import functional
 
 from mingce.models.cache import grown, moves
 from mingce.models.cpu import kernels
+from mingce.models.cpu.families import turns
 from mingce.models.cpu.kernels import compiled, prefetch, silu_times, softmax
 from mingce.models.cpu.layer import head_norms
 from mingce.models.cpu.model import hidden_states
+from mingce.models.cpu.projection import gate_and_up, projection, qkv_projections
 
 _SMALL = 100_000_000
 """Multiplications of a step up to which a second thread costs more than it wins: with 64 rows of a 1 M model it takes
@@ -29,20 +31,20 @@ _SMALL = 100_000_000
 
 
 class _Layer:
-    """A layer's weights `[inputs, outputs]`, those that read the same numbers side by side."""
+    """A layer's weights `[inputs, outputs]`, adapters merged, those that read the same numbers side by side."""
 
     def __init__(self, layer: Any):
         block, mlp = layer.self_attn, layer.mlp
-        projections = (block.q_proj, block.k_proj, block.v_proj)
-        self.qkv = torch.cat([one.weight for one in projections]).T.contiguous()
-        self.bias = None if projections[0].bias is None else torch.cat([one.bias for one in projections])
-        self.out = block.o_proj.weight.T.contiguous()
-        self.gate_up = torch.cat([mlp.gate_proj.weight, mlp.up_proj.weight]).T.contiguous()
-        self.down = mlp.down_proj.weight.T.contiguous()
+        projections = qkv_projections(block)
+        biases = [one.bias for one in projections if one.bias is not None]
+        self.qkv = torch.cat([one.whole() for one in projections]).T.contiguous()
+        self.bias = torch.cat(biases) if biases else None
+        self.out, self.down = (projection(one).whole().T.contiguous() for one in (block.o_proj, mlp.down_proj))
+        self.gate_up = torch.cat([one.whole() for one in gate_and_up(mlp)]).T.contiguous()
         self.norm, self.mlp_norm = (
             norm.weight.detach().numpy() for norm in (layer.input_layernorm, layer.post_attention_layernorm)
         )
-        self.block, self.scale = block, np.float32(block.scaling)
+        self.block, self.scale, self.turns = block, np.float32(block.scaling), turns(block)
 
 
 class Decoder:
@@ -92,7 +94,9 @@ class Decoder:
         total, normed = torch.empty_like(stream), torch.empty_like(stream)
         added, scales = torch.zeros_like(stream), np.empty(len(tokens), np.float32)
         position = self.lengths[self.source] + self.slot
-        places = [tensor.numpy() for tensor in (self.cos[position], self.sin[position], self.source, self.lengths)]
+        cos, sin = self.cos[position], self.sin[position]
+        turned, still = ([one.numpy() for one in pair] for pair in ((cos, sin), (torch.ones_like(cos), 0 * sin)))
+        places = self.source.numpy(), self.lengths.numpy()
 
         def rms_norm(weight: Any) -> None:
             """normed = the norm of stream + added, which becomes the stream; the old one is written over next time."""
@@ -106,7 +110,8 @@ class Decoder:
             qkv = head_norms(qkv, layer.block, self.heads)
             attended = stream.new_empty(len(tokens), len(layer.out)) if attended is None else attended
             caches = (cache.numpy() for cache in (*prompts, *rows))
-            _attention(qkv.numpy(), *places, *caches, self.slot, layer.scale, attended.numpy())
+            angles = turned if layer.turns else still
+            _attention(qkv.numpy(), *angles, *places, *caches, self.slot, layer.scale, attended.numpy())
             added = torch.mm(attended, layer.out)
             rms_norm(layer.mlp_norm)
             gated = stream.new_empty(len(tokens), len(layer.down))

@@ -20,6 +20,7 @@ from torch.nn import functional
 
 from mingce.models.cpu import kernels
 from mingce.models.cpu.layout import Layout
+from mingce.models.cpu.projection import FIELDS, Projection, gate_and_up, projection, restored
 
 _LONG = 256
 """From this width on attention's own matrices are too large to keep, and torch's kernel makes them piece by piece."""
@@ -33,11 +34,10 @@ def rms_norm(stream: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> T
     return cast(Tensor, _apply(_RMSNorm, stream, added, weight, epsilon))
 
 
-def qkv_projection(stream: Tensor, added: Tensor, norm: Any, projections: Sequence[nn.Linear]) -> tuple[Tensor, Tensor]:
+def qkv_projection(stream: Tensor, added: Tensor, norm: Any, parts: Sequence[Projection]) -> tuple[Tensor, Tensor]:
     """stream + added `[S, H]`, and queries, keys and values of its norm side by side."""
-    biases = [] if projections[0].bias is None else [one.bias for one in projections]
-    weights = [one.weight for one in projections]
-    result = _apply(_QKVProjection, stream, added, norm.weight, norm.variance_epsilon, len(weights), *weights, *biases)
+    scales, tensors = _flat(parts)
+    result = _apply(_QKVProjection, stream, added, norm.weight, norm.variance_epsilon, scales, *tensors)
     return cast(tuple[Tensor, Tensor], result)
 
 
@@ -58,10 +58,27 @@ def attention(
     return cast(Tensor, _apply(_Attention, qkv, *rope, layout, heads, scale, on_keys))
 
 
-def mlp(stream: Tensor, attended: Tensor, out: nn.Linear, norm: Any, block: Any) -> tuple[Tensor, Tensor]:
+def mlp(stream: Tensor, attended: Tensor, out: nn.Module, norm: Any, block: Any) -> tuple[Tensor, Tensor]:
     """The stream after attention `[S, H]`, and what the MLP adds to it."""
-    weights = out.weight, norm.weight, block.gate_proj.weight, block.up_proj.weight, block.down_proj.weight
-    return cast(tuple[Tensor, Tensor], _apply(_MLP, stream, attended, norm.variance_epsilon, *weights))
+    scales, tensors = _flat((projection(out), *gate_and_up(block), projection(block.down_proj)))
+    result = _apply(_MLP, stream, attended, norm.weight, norm.variance_epsilon, scales, *tensors)
+    return cast(tuple[Tensor, Tensor], result)
+
+
+def _flat(parts: Sequence[Projection]) -> tuple[tuple[float, ...], list[Tensor | None]]:
+    """The projections' scales, and their tensors one behind the other."""
+    return tuple(part.scale for part in parts), [tensor for part in parts for tensor in part.tensors]
+
+
+def _gradients(
+    ctx: Any, parts: Sequence[Projection], inputs: Sequence[Tensor], of_outputs: Sequence[Tensor]
+) -> list[Tensor | None]:
+    """Of all tensors of the projections, which are the last that the node was given."""
+    needed = ctx.needs_input_grad[-FIELDS * len(parts) :]
+    grads: list[Tensor | None] = []
+    for i, (part, x, of_y) in enumerate(zip(parts, inputs, of_outputs, strict=True)):
+        grads += part.gradients(x, of_y, needed[FIELDS * i : FIELDS * (i + 1)])
+    return grads
 
 
 def _apply(function: type[torch.autograd.Function], *arguments: object) -> Any:
@@ -107,23 +124,32 @@ class _RMSNorm(torch.autograd.Function):
 class _QKVProjection(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, stream: Tensor, added: Tensor, norm: Tensor, epsilon: float, count: int, *parameters: Tensor
+        ctx: Any,
+        stream: Tensor,
+        added: Tensor,
+        norm: Tensor,
+        epsilon: float,
+        scales: Sequence[float],
+        *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         total, normed, scale = _normed(stream, added, norm, epsilon)
-        ctx.save_for_backward(total, normed, norm, scale, *parameters[:count])
-        ctx.biased = len(parameters) > count
-        bias = torch.cat(parameters[count:]) if ctx.biased else None
-        return total, functional.linear(normed, torch.cat(parameters[:count]), bias)
+        ctx.save_for_backward(total, normed, norm, scale, *tensors)
+        ctx.scales = scales
+        parts = restored(scales, tensors)
+        biases = [part.bias for part in parts if part.bias is not None]
+        weight = torch.cat([part.whole() for part in parts])
+        return total, functional.linear(normed, weight, torch.cat(biases) if biases else None)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total: Tensor, of_qkv: Tensor) -> tuple[Tensor | None, ...]:
-        total, normed, norm, scale, *weights = ctx.saved_tensors
-        parts = torch.split_with_sizes(of_qkv, [len(weight) for weight in weights], dim=1)
-        of_weights = [part.T @ normed for part in parts]
-        of_biases = [part.sum(0) for part in parts] if ctx.biased else []
-        grad, of_norm = _normed_backward(total, norm, scale, of_total, of_qkv @ torch.cat(weights))
-        return grad, grad, of_norm, None, None, *of_weights, *of_biases
+        total, normed, norm, scale, *tensors = ctx.saved_tensors
+        parts = restored(ctx.scales, tensors)
+        of_outputs = torch.split_with_sizes(of_qkv, [len(part.weight) for part in parts], dim=1)
+        of_tensors = _gradients(ctx, parts, [normed] * len(parts), of_outputs)
+        weight = torch.cat([part.whole() for part in parts])
+        grad, of_norm = _normed_backward(total, norm, scale, of_total, of_qkv @ weight)
+        return grad, grad, of_norm, None, None, *of_tensors
 
 
 class _Attention(torch.autograd.Function):
@@ -238,24 +264,33 @@ class _ByPieces:
 class _MLP(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, stream: Tensor, attended: Tensor, epsilon: float, out: Tensor, norm: Tensor, *mlp: Tensor
+        ctx: Any,
+        stream: Tensor,
+        attended: Tensor,
+        norm: Tensor,
+        epsilon: float,
+        scales: Sequence[float],
+        *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        gate, up, down = mlp
-        total, normed, scale = _normed(stream, attended @ out.T, norm, epsilon)
-        x, y = normed @ gate.T, normed @ up.T
+        out, gate, up, down = restored(scales, tensors)
+        total, normed, scale = _normed(stream, attended @ out.whole().T, norm, epsilon)
+        x, y = normed @ gate.whole().T, normed @ up.whole().T
         gated = torch.empty_like(x)
         kernels.swiglu(x.numpy(), y.numpy(), gated.numpy())
-        ctx.save_for_backward(attended, total, normed, scale, x, y, out, norm, *mlp)
-        return total, gated @ down.T
+        ctx.save_for_backward(attended, total, normed, scale, x, y, norm, *tensors)
+        ctx.scales = scales
+        return total, gated @ down.whole().T
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total: Tensor, of_added: Tensor) -> tuple[Tensor | None, ...]:
-        attended, total, normed, scale, x, y, out, norm, gate, up, down = ctx.saved_tensors
-        of_x = of_added @ down
+        attended, total, normed, scale, x, y, norm, *tensors = ctx.saved_tensors
+        parts = out, gate, up, down = restored(ctx.scales, tensors)
+        of_x = of_added @ down.whole()
         of_y, gated = torch.empty_like(y), torch.empty_like(x)
         kernels.swiglu_backward(x.numpy(), y.numpy(), of_x.numpy(), of_y.numpy(), gated.numpy())
-        of_normed = (of_x @ gate).addmm_(of_y, up)
+        of_normed = (of_x @ gate.whole()).addmm_(of_y, up.whole())
         grad, of_norm = _normed_backward(total, norm, scale, of_total, of_normed)
-        of_mlp = of_x.T @ normed, of_y.T @ normed, of_added.T @ gated
-        return grad, grad @ out, None, grad.T @ attended, of_norm, *of_mlp
+        inputs, of_outputs = (attended, normed, normed, gated), (grad, of_x, of_y, of_added)
+        of_tensors = _gradients(ctx, parts, inputs, of_outputs)
+        return grad, grad @ out.whole(), of_norm, None, None, *of_tensors

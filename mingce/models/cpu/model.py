@@ -16,9 +16,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mingce.models.cpu.families import LAYERS_ARE_SET, supports
+from mingce.models.cpu.families import LAYERS_ARE_SET, supports, turns
 from mingce.models.cpu.layer import OnKeys, attention, head_norms, mlp, qkv_projection, rms_norm
 from mingce.models.cpu.layout import Layout, layout_of
+from mingce.models.cpu.projection import qkv_projections
 
 OnLayerKeys = Callable[[int, slice, Tensor, Tensor], None]
 """Receives a layer's index, a slice of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
@@ -76,11 +77,13 @@ def _layer_states(
     `token_of_state [S]` says which of them each state is. The last layer computes `only` the states that are asked for.
     """
     block = layer.self_attn
-    stream, qkv = qkv_projection(stream, added, layer.input_layernorm, (block.q_proj, block.k_proj, block.v_proj))
-    heads = block.q_proj.out_features // block.head_dim
+    stream, qkv = qkv_projection(stream, added, layer.input_layernorm, qkv_projections(block))
+    heads = block.config.num_attention_heads
     qkv = head_norms(qkv, block, heads)
     if token_of_state is not None:
         stream, qkv = stream.index_select(0, token_of_state), qkv.index_select(0, token_of_state)
+    if not turns(block):
+        rope = torch.ones_like(rope[0]), torch.zeros_like(rope[1])
     attended = attention(qkv, rope, layout, heads, block.scaling, on_keys)
     if only is not None:  # nobody looks at the other places above
         stream, attended = stream.index_select(0, only), attended.index_select(0, only)
