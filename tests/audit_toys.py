@@ -118,7 +118,7 @@ def findings(dump: Dump, modules: tuple[Any, ...] = (geometry, precision, policy
         for module in modules
         for check in module.CHECKS
         if all(evidence.has(name) for name in check.needs)
-        for finding in check.run(evidence)
+        for finding in check.findings(evidence) or ()
     ]
 
 

@@ -85,6 +85,17 @@ def test_the_exit_code_survives_a_reader_that_leaves(clean: Path, tmp_path: Path
             assert (done.returncode, done.stderr) == (code, b""), (file.name, form)
 
 
+def test_columns_that_say_nothing_are_not_counted_as_judged() -> None:
+    """Credit of zeros, or of an estimator that the recursion does not fit, was not judged."""
+    columns = batch()
+    zeros = {name: np.zeros_like(x) if x.dtype.kind == "f" else x for name, x in columns.items()}
+    assert "credit" not in audit(dump_in_memory(zeros)).judged
+    report = audit(dump_in_memory(columns, {"estimator": "uniform"}))
+    assert "credit" not in report.judged
+    assert "K5 gae" in [one.check.name for one in report.skipped if not one.missing]
+    assert "credit" in audit(dump_in_memory(columns)).judged
+
+
 # ── what to record ───────────────────────────────────────────────────────────────────────────────────────────────────
 
 

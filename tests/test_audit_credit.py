@@ -67,7 +67,7 @@ def look(c: Columns, rows: dict[str, list[Any]] | None = None, **given_settings:
     for family in (rewards, scores, credit, derived, whitening, groups):
         for check in family.CHECKS:
             if evidence.has(*check.needs):
-                found.extend(check.run(evidence))
+                found.extend(check.findings(evidence) or ())
     return evidence, found
 
 

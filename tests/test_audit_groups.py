@@ -103,7 +103,7 @@ def look(
         columns["token_ids"] = b["token_ids"]
     e = Evidence(Dump(columns, {"group": b["group"]}, DumpSettings(**settings), source=source))
     checks = [*credit.CHECKS, *whitening.CHECKS, *groups.CHECKS]
-    return [finding for check in checks if e.has(*check.needs) for finding in check.run(e)]
+    return [finding for check in checks if e.has(*check.needs) for finding in check.findings(e) or ()]
 
 
 def codes(found: list[Finding], *levels: str) -> list[str]:

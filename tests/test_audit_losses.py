@@ -106,7 +106,12 @@ def masked_mean(dump: Dump, name: str) -> float:
 def findings(dump: Dump) -> list[Finding]:
     evidence = Evidence(dump)
     with np.errstate(all="raise"):
-        return [f for check in (*CHECKS, *kl_places.CHECKS) if evidence.has(*check.needs) for f in check.run(evidence)]
+        return [
+            f
+            for check in (*CHECKS, *kl_places.CHECKS)
+            if evidence.has(*check.needs)
+            for f in check.findings(evidence) or ()
+        ]
 
 
 def told(dump: Dump) -> dict[str, tuple[int, ...]]:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from mingce.audit.edges import row_major
 from mingce.audit.evidence import Evidence
-from mingce.audit.finding import Check, Finding, NotJudged, Report, Skipped
+from mingce.audit.finding import Check, Finding, Report, Skipped
 from mingce.record.dump import LOSS, Dump
 
 
@@ -48,12 +48,11 @@ def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
             continue
         if watch:
             watch(check.name)
-        try:
-            findings = list(check.run(evidence))
-        except NotJudged:
+        findings = check.findings(evidence)
+        if findings is None:
             report.skipped.append(Skipped(check, ()))
-            continue
-        report.add(check, findings)
+        else:
+            report.add(check, findings)
     report.settings, report.inferred = evidence.settings, evidence.inferred
     report.labels = token_ids(dump, report.findings)
     return report

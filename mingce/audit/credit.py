@@ -13,7 +13,7 @@ import numpy as np
 
 from mingce.audit import misfits
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, last_slot, rows_with, share_of_rows, shift
-from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 from mingce.audit.misfits import RETURNS, VALUES_SHIFTED, Step
 from mingce.audit.recursion import ENDS, HOLES, Columns, Discount, following, neighbours, one_step, round_discount
 from mingce.record.dump import LOSS, RAW, unknown_estimator
@@ -89,7 +89,7 @@ def no_recursion(e: Evidence) -> bool:
 def recursion(e: Evidence) -> Iterator[Finding]:
     """Do the advantages follow from rewards and values?"""
     if no_recursion(e):
-        return
+        raise NotJudged
     step = step_of(e)
     c, mask, pairs = step.columns, step.mask, step.pairs
     if pairs.sum() < 8:  # γ and λ cannot be seen; the last tokens do not ask for them
@@ -101,7 +101,7 @@ def recursion(e: Evidence) -> Iterator[Finding]:
         return
     found = step.fit(unseen=either(e.settings.gamma, 1.0))
     if np.isnan(found.residual):  # nothing but zeros
-        return
+        raise NotJudged
     if not (found.fits and found.plausible):
         e.broken.add("returns")
         yield from misfits.explain(e, step, found)
@@ -234,20 +234,18 @@ def _bootstrap(e: Evidence, step: Step, found: Discount, expected: Floats, off: 
 def reward_to_go(e: Evidence) -> Iterator[Finding]:
     """Without values the returns are sums of the rewards still to come: R_t = r_t + γR_{t+1}."""
     if no_recursion(e) or e.has("values") or constant_rows(e, raw_advantages(e)):
-        return
+        raise NotJudged
     step = step_of(e)
     c, pairs = step.columns, step.pairs
     here = pairs[:, :-1]
     later = c.advantages[:, 1:][here]
     power = float(later @ later)
     if len(later) < 8 or power == 0:
-        return
+        raise NotJudged
     gamma = float((c.advantages - c.rewards)[:, :-1][here] @ later / power)
     gamma = round(gamma, 4)
-    if not 0 < gamma <= 1.01:
-        return
-    if (pairs & step.off(one_step(c, e.mask, gamma, gamma, "skip", "end"))).any():
-        return
+    if not 0 < gamma <= 1.01 or (pairs & step.off(one_step(c, e.mask, gamma, gamma, "skip", "end"))).any():
+        raise NotJudged  # no sums of rewards
     wanted = either(e.settings.gamma, gamma)
     undiscounted = e.settings.estimator in (*BASELINE_OF_PROMPT, *BASELINE_OF_TOKEN)
     if wanted != gamma and not undiscounted:

@@ -100,6 +100,10 @@ class Finding:
         return self.fault.classes if self.classes is None else self.classes
 
 
+class NotJudged(Exception):
+    """Raised by a check whose columns are there and say nothing: too few tokens, an estimator that it does not fit."""
+
+
 @dataclass(frozen=True)
 class Check:
     """One family of checks and what a dump must hold for it; `a|b` in `needs` means either."""
@@ -109,15 +113,18 @@ class Check:
     needs: tuple[str, ...]
     run: Callable[[Evidence], Iterable[Finding]]
 
+    def findings(self, evidence: Evidence) -> list[Finding] | None:
+        """What it finds; None where its columns are there and say nothing."""
+        try:
+            return list(self.run(evidence))
+        except NotJudged:
+            return None
+
     @classmethod
     def of(cls, name: str, needs: tuple[str, ...], run: Callable[[Evidence], Iterable[Finding]]) -> Check:
         """The check whose title stands under its name in the list of the texts' `checks`."""
         zh, en = (texts.named(texts.texts("audit", lang)["checks"])[name] for lang in LANGS)
         return cls(name, (zh, en), needs, run)
-
-
-class NotJudged(Exception):
-    """Raised by a check whose columns are there and say nothing: too few tokens, an estimator that it does not fit."""
 
 
 @dataclass(frozen=True)

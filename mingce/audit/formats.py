@@ -121,7 +121,7 @@ def as_markdown(report: Report, lang: str) -> str:
             formula = f"`{_cell(finding.fault.formula)}`" if finding.fault.formula else ""
             lines.append(_cells(_code(finding.column), _cell(_escaped(title(finding, lang))), formula))
         lines.append("")
-    if report.skipped:
+    if lacking(report):
         lines += [sentence("audit.md_skipped", lang), "", *_table("audit.md_skipped_heads", "||", lang)]
         lines += [_cells(columns_words(missing, lang), ", ".join(names)) for missing, names in lacking(report)]
         lines.append("")

@@ -12,7 +12,7 @@ from mingce.audit import comparisons
 from mingce.audit.comparisons import Compared, Outcome, compare
 from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite
-from mingce.audit.finding import Check, Fault, Finding, Place, phrase
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place, phrase
 from mingce.audit.groupings import Words, groupings, prompts
 from mingce.audit.misfits import ROWS_SWAPPED, SURE
 from mingce.audit.whitening import BASELINE, SCALE, SIGN
@@ -131,15 +131,15 @@ def groups(e: Evidence) -> Iterator[Finding]:
     column = e[LOSS]
     spec = ESTIMATORS.get(e.settings.estimator or "")
     if e.has("values") and not (spec is not None and spec.grouped):
-        return
+        raise NotJudged
     if unknown_estimator(e.dump) or (spec is not None and spec.kind == "share"):
-        return  # constant in a row, and compared with no other
+        raise NotJudged  # constant in a row, and compared with no other
     if e.settings.estimator in BASELINE_OF_TOKEN:
-        return  # compared token by token, constant only in answers of one token
+        raise NotJudged  # compared token by token, constant only in answers of one token
     everyone = prompts(e)
     used = np.flatnonzero(e.mask.any(axis=1))
     if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
-        return
+        raise NotJudged
     first = used, e.mask.argmax(axis=1)[used]
     yield from _decide(Batch(e, used, everyone, column[first], e.error(LOSS)[first]))
 

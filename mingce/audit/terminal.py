@@ -79,8 +79,9 @@ def _facts(console: Console, report: Report, lang: str) -> None:
     counts = counted("audit.table_rows", report.rows, lang), counted("audit.tokens", report.tokens, lang)
     size = sentence("audit.size", lang, rows=counts[0], tokens=counts[1])
     checks = sentence("audit.ran", lang, checks=counted("audit.checks", len(report.ran), lang))
-    if report.skipped:
-        checks += sentence("audit.skipped", lang, count=len(report.skipped))
+    lacking_a_column = sum(bool(one.missing) for one in report.skipped)
+    if lacking_a_column:
+        checks += sentence("audit.skipped", lang, count=lacking_a_column)
     about = (printable(report.path), report.source, step, size, checks)
     lines = [(" · ".join(part for part in about if part), MUTED)]
     settings = settings_words(report, lang)
@@ -164,11 +165,11 @@ def _item(console: Console, name: str, text: str, style: str = "", name_style: s
 
 def _lacking(console: Console, report: Report, lang: str) -> None:
     """The checks that did not run, by what would let them."""
-    if not report.skipped:
+    groups = [(columns_words(missing, lang), ", ".join(names)) for missing, names in lacking(report)]
+    if not groups:
         return
     console.print()
     console.print(Text(wrapped(sentence("audit.not_run", lang), console.width), style="bold"), soft_wrap=True)
-    groups = [(columns_words(missing, lang), ", ".join(names)) for missing, names in lacking(report)]
     names = min(max(cell_len(needed) for needed, _ in groups), console.width // 2) + 2
     for needed, would in groups:
         if cell_len(needed) < names:

@@ -13,7 +13,7 @@ import numpy as np
 from mingce.audit import baselines, misfits
 from mingce.audit.credit import raw_advantages, raw_error, step_of
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers, rows_with, share_of_rows
-from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 from mingce.audit.misfits import SURE
 from mingce.record.dump import LOSS, RAW
 
@@ -114,7 +114,7 @@ HOWS = {
 def whitening(e: Evidence) -> Iterator[Finding]:
     """Which way of whitening gives the stored advantages?"""
     if "returns" in e.broken and not e.has(RAW):
-        return  # the raw advantages would be returns − values
+        raise NotJudged  # the raw advantages would be returns − values
     raw, error = raw_advantages(e), raw_error(e)
     loss = e.mask & e.loss_mask
     found = e[LOSS]
@@ -126,7 +126,7 @@ def whitening(e: Evidence) -> Iterator[Finding]:
             yield Finding(DEGENERATE, e.dump.name_of(LOSS), {"count": count, "found": value})
         return
     if count < 4 or count < loss.sum() or not _varied(raw[judged], error[judged]):
-        return
+        raise NotJudged
     raw, found = finite(raw), finite(found)
     tried = _tried(e, raw, error, found, judged)
     best = _chosen(tried, count)
