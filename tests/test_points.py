@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import json
 import random
+import re
 from pathlib import Path
 
 import pytest
 
+from mingce.base.lang import LANGS
 from mingce.base.numbers import number as shown
 from mingce.explain import example, topic
 from mingce.explain.account import account
 from mingce.explain.answer_view import markdown
+from mingce.explain.claims.check import check
 from mingce.explain.conversation import Conversation
 from mingce.explain.topics import TOPICS
 
@@ -30,14 +33,14 @@ def test_questions_worded_otherwise_find_their_point() -> None:
     assert len(missed) <= 0.15 * len(pairs), missed
 
 
-def test_a_point_names_only_what_its_topic_computes() -> None:
+def test_a_point_is_asked_in_both_languages_and_its_answer_stands_the_check() -> None:
     for one in TOPICS.values():
-        values = topic.values_of(one, example.worked(), 0)
         for key, point in one.points.items():
             assert all(point.asked), (one.id, key)
-            for text in point.said:
-                assert topic.text_of(one, example.worked(), 0, key, "en")
-                assert "{" not in text or values
+            for lang in LANGS:
+                text = topic.text_of(one, example.worked(), 0, key, lang)
+                assert not re.search(r"\{[a-z_]{2,}\}", text), (one.id, key)
+                assert check(text).of("wrong") == [], (one.id, key)
 
 
 @pytest.mark.parametrize(
