@@ -14,6 +14,7 @@ from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.audit.matching import Match, Variant, both, far_off, fitting, judge
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
+from mingce.specs.losses import CLIPPED_NAMES
 
 OTHER_TERMS = Fault.of("loss-other-terms", "bug", (), "L_t = −min(ρ·Â, clip(ρ, 1 − ε_low, 1 + ε_high)·Â)")
 OTHER_OBJECTIVE = Fault.of("loss-other-objective", "suspicious", (), "pg_loss = the loss that the settings name")
@@ -57,9 +58,9 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             if dropped is not None:
                 yield from _objective(e, dropped)
                 return
-        elif named and named not in objectives.PPO and named in KNOWN_LOSSES:
+        elif named and named not in CLIPPED_NAMES and named in KNOWN_LOSSES:
             yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(usual[0].words)})
-    known = given.given and named in ("", *objectives.PPO)
+    known = given.given and named in ("", *CLIPPED_NAMES)
     yield from judge(e, "pg_loss", variants, options, known, extra)
 
 

@@ -23,7 +23,6 @@ LOWER, UPPER = (0.1, 0.15, 0.2, 0.25, 0.3), (0.1, 0.15, 0.2, 0.22, 0.24, 0.25, 0
 SEQUENCE_CLIPS = ((3e-4, 4e-4), *CLIPS)
 SOFT = (1.0, 1.05)  # SAPO's temperatures of good and of bad tokens
 COVARIANCE = 2e-4  # the share of tokens that KL-Cov prices
-PPO = ("ppo", "vanilla", "cpi", "grpo", "bnpo", "dapo", "dr_grpo")  # one clipped loss under several names
 
 
 @dataclass(frozen=True)

@@ -20,6 +20,7 @@ from mingce.audit.implied import Rewards
 from mingce.audit.kl import STORED, Penalty, other_penalties, usual_penalties
 from mingce.audit.row_scores import overwritten, row_kl
 from mingce.specs import ESTIMATORS
+from mingce.specs.comparisons import KL_OF_A_RESPONSE
 from mingce.specs.kl import kl_name
 
 LEAST_TOKENS = 16
@@ -191,7 +192,7 @@ def _absent(e: Evidence) -> Iterator[Finding]:
 
 def _row_kl(e: Evidence, penalty: Penalty, beta: float) -> Finding:
     """A row's KL on its last token: what estimators of whole responses do, and a mistake beside a critic."""
-    meant = e.settings.estimator in ("rloo", "remax") or (e.settings.estimator is None and e.dump.source == "trl")
+    meant = e.settings.estimator in KL_OF_A_RESPONSE or (e.settings.estimator is None and e.dump.source == "trl")
     level: Severity = "convention" if meant and not e.has("values") else "bug" if e.has("values") else "suspicious"
     values = {"beta": beta, "found": penalty.kind, **phrase("way", "audit.kl_on_last")}
     return Finding(KL_OTHER, "rewards", values, severity=level)

@@ -28,5 +28,7 @@ MEANT_ELSEWHERE = {
     "grpo": (*_GRPO, BATCH_STD, BATCH_BIASED, STD + WHITENED, MEAN + WHITENED, STD + WHITENED_ROWS),
 }  # fmt: skip
 """What it may also mean but in verl and here: TRL divides by the batch's deviation, or whitens what it has summed."""
+KL_OF_A_RESPONSE = ("rloo", "remax")
+"""Estimators whose trainers take the KL of a whole response off its score."""
 BASELINE_OF_PROMPT, BASELINE_OF_TOKEN = ("remax",), ("optimal_token_baseline", "tir_optimal_token_baseline")
 """Estimators that take off a baseline which a prompt's samples share: one for all tokens, or one for each."""
