@@ -308,7 +308,7 @@ def dump_of(path: Path, **settings: Any) -> Path:
     columns = {
         "response_mask": [1, 1, 1], "scores": [0.0, 0.0, 1.0], "values": [0.2, 0.4, 0.6], "kl": [0.3, 0.1, 0.2],
         "old_log_probs": [-1.0, -0.5, -0.2], "ref_log_probs": [-1.2, -0.6, -0.1], "new_log_probs": [-0.5, -0.5, -0.4],
-        "rewards": [-0.03, -0.02, 0.97], "advantages": [0.1, 0.2, 0.3], "token_ids": [5, 6, 7],
+        "rewards": [-0.03, -0.01, 0.98], "advantages": [0.1, 0.2, 0.3], "token_ids": [5, 6, 7],
     }  # fmt: skip
     path.write_text(json.dumps({"prompt": "1+1?", "response": "= 2", **columns}) + "\n", encoding="utf-8")
     mapping = path.with_suffix(".yaml")
@@ -339,7 +339,7 @@ def test_what_if_over_a_dump_keeps_what_its_unknown_settings_made(
     found = changed(kept, estimator="td0", gamma=1.0).columns
     kl = [0.2, 0.1, -0.1] if from_log_probs else [0.3, 0.1, 0.2]
     beta = settings.get("beta", 0.0)
-    rewards = [s - beta * k for s, k in zip((0, 0, 1), kl, strict=True)] if from_kl else [-0.03, -0.02, 0.97]
+    rewards = [s - beta * k for s, k in zip((0, 0, 1), kl, strict=True)] if from_kl else [-0.03, -0.01, 0.98]
     assert found["kl"] == pytest.approx(kl)
     assert found["rewards"] == pytest.approx(rewards)
     assert found["advantages"] == pytest.approx([rewards[0] + 0.2, rewards[1] + 0.2, rewards[2] - 0.6])

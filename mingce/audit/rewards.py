@@ -25,6 +25,8 @@ from mingce.specs.kl import kl_name
 
 LEAST_TOKENS = 16
 
+TELLING = 8  # tokens from which a price is read
+
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────
 
 KL_SIGN = Fault.of("kl-sign", "bug", (23,), "r_t = s_t − β·k_t with β > 0")
@@ -79,9 +81,11 @@ def composition(e: Evidence) -> Iterator[Finding]:
     yield from _exceptions(e, found)
     if found.moved is None:
         yield from _behind_the_mask(e, found)
-    if found.beta is not None and not found.weak and found.doubt <= 0.5:
+    if found.weak or found.quiet.sum() < TELLING:
+        return
+    if found.beta is not None and found.doubt <= 0.5:
         e.infer("beta", abs(found.beta))
-    if found.penalty is not None and found.penalty.kind != STORED and not found.penalty.way and not found.weak:
+    if found.penalty is not None and found.penalty.kind != STORED and not found.penalty.way:
         e.infer("kl_estimator", found.penalty.kind)
 
 

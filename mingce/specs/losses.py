@@ -193,7 +193,7 @@ def chosen_slots(mask: Row) -> list[int]:
 
 
 CLIPPED_NAMES = ("ppo", "vanilla", "cpi", "grpo", "bnpo", "dapo", "dr_grpo")
-"""What trainers call PPO's clipped loss: ours and verl's names, and TRL's loss types, which differ in how they average."""
+"""What trainers call PPO's clipped loss: our and verl's names, and TRL's loss types, which average differently."""
 
 
 # ── from tokens to a number ────────────────────────────────────────────────────────────────────────────────────────
