@@ -100,6 +100,11 @@ def usual(given: Inputs) -> Iterator[Objective]:
     yield Objective("cpi", sentence_pair("audit.not_clipped"), given.terms(-a * given.ratio))
 
 
+def called(given: Inputs, name: str) -> Iterator[Objective]:
+    """The losses of that name."""
+    return (one for one in (*others(given), *one_dropped(given)) if one.name == name)
+
+
 def others(given: Inputs) -> Iterator[Objective]:
     """The losses that are not PPO's own, and may be meant."""
     made = [*_of_tokens(given), *_of_sequences(given)]
