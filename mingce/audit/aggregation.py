@@ -18,11 +18,11 @@ from mingce.specs.settings import DumpSettings
 
 MODES = tuple(dict.fromkeys((*AGGREGATIONS, "token-sum")))
 SPREADS = 2.5  # of the largest error that rounding can make, about five of its usual one
-_LOSS_TYPES = dict(
+LOSS_TYPES = dict(
     bnpo="token-mean", dapo="token-mean", cispo="token-mean", vespo="token-mean", grpo="seq-mean-token-mean",
     sapo="seq-mean-token-mean", luspo="seq-mean-token-sum", dr_grpo="seq-mean-token-sum-norm",
 )  # fmt: skip
-_OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in _LOSS_TYPES.items()}
+_OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in LOSS_TYPES.items()}
 """TRL's loss types."""
 _MASKS = {
     "loss": "audit.loss_mask", "chosen": "audit.response_mask", "attended": "audit.attention_mask",

@@ -161,7 +161,8 @@ def time_major(e: Evidence) -> Iterator[Finding]:
     wrong = []
     for name in (one for one in MAKING if e.dump.holds(one)):
         held = e.dump.column(name) != 0
-        if (held == e.mask).mean() > 0.9 or held.mean() < 0.5 * e.mask.mean():
+        in_place = any((held == seen).mean() > 0.9 for seen in (e.mask, e.attended))
+        if in_place or held.mean() < 0.5 * e.mask.mean():
             continue
         if any((other == seen).mean() > 0.995 for other in layouts(held) for seen in (e.mask, e.attended)):
             wrong.append(name)

@@ -14,16 +14,12 @@ from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.audit.matching import Match, Variant, both, far_off, fitting, judge
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
-from mingce.specs.losses import CLIPPED_NAMES
 
 OTHER_TERMS = Fault.of("loss-other-terms", "bug", (), "L_t = −min(ρ·Â, clip(ρ, 1 − ε_low, 1 + ε_high)·Â)")
 OTHER_OBJECTIVE = Fault.of("loss-other-objective", "suspicious", (), "pg_loss = the loss that the settings name")
 OBJECTIVE = Fault.of("loss-objective", "convention", ())
-KNOWN_LOSSES = (
-    "vanilla", "ppo", "gspo", "gpg", "cispo", "sapo", "dppo_tv", "dppo_kl", "kl_cov", "geo_mean", "vespo", "cpi",
-    "clip_cov", "dro",
-)  # fmt: skip
-"""The names of losses that are recomputed."""
+SURE_LOSSES = ("gspo", "gpg", "cispo", "sapo", "dppo_tv", "dppo_kl")
+"""Losses that a dump tells all about: others draw tokens, need a setting that no dump has, or go by micro-batch."""
 FAR = 4.0  # times what rounding may do: nearer losses are told apart by chance only
 
 
@@ -39,29 +35,45 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         variants = [(one.words, one.terms) for one in usual]
         extra = _advantages_as_mask(e, variants[0])
         named = (e.settings.policy_loss or "").lower()
+        named = "" if named in objectives.PPO else named
+        own = _recognised(e, objectives.called(given, named), options) if named else None
+        if own is not None:
+            yield from _objective(e, own)
+            return
         fits = [*fitting(variants, options, found), *extra]
-        if not any(_meant(e, way) and not way.doubtful for _, way in fits):
-            bugs = any(way.classes for _, way in fits)
-            other = _recognised(e, objectives.others(given), options)
-            if other is not None and (not bugs or given.coarse or named == other.name):
-                yield from _objective(e, other)
-                return
-            sure = not given.coarse and far_off(e, variants, options, FAR)
-            sure = sure and not _nearly_unclipped(e, usual[-1].terms, options)
-            if not fits and sure and (wrong := _recognised(e, objectives.wrong(given), options)) is not None:
-                expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
-                place = (Place(None, None, expected, found),)
-                values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
-                yield Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
-                return
-            dropped = None if bugs else _recognised(e, objectives.one_dropped(given), options)
-            if dropped is not None:
-                yield from _objective(e, dropped)
-                return
-        elif named and named not in CLIPPED_NAMES and named in KNOWN_LOSSES:
-            yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(usual[0].words)})
-    known = given.given and named in ("", *CLIPPED_NAMES)
-    yield from judge(e, "pg_loss", variants, options, known, extra)
+        meant = any(_meant(e, way) and not way.doubtful for _, way in fits)
+        told = None if meant else _otherwise(e, given, usual, options, fits)
+        another = usual[0] if meant else told if isinstance(told, objectives.Objective) else None
+        if named in SURE_LOSSES and another is not None and not given.coarse:
+            yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": named, **both(another.words)})
+            return
+        if isinstance(told, Finding):
+            yield told
+        elif told is not None:
+            yield from _objective(e, told)
+        if told is not None:
+            return
+    yield from judge(e, "pg_loss", variants, options, given.given and not named, extra)
+
+
+def _otherwise(
+    e: Evidence, given: objectives.Inputs, usual: list[objectives.Objective], options: list[Way], fits: list[Match]
+) -> objectives.Objective | Finding | None:
+    """What the logged number is when it is not PPO's loss averaged as it may be: another loss, or a wrong one."""
+    bugs, found = any(way.classes for _, way in fits), e.dump.scalars["pg_loss"]
+    other = _recognised(e, objectives.others(given), options)
+    if other is not None and (not bugs or given.coarse):
+        return other
+    variants = [(one.words, one.terms) for one in usual]
+    sure = not fits and not given.coarse and far_off(e, variants, options, FAR)
+    if sure and not _nearly_unclipped(e, usual[-1].terms, options):
+        wrong = _recognised(e, objectives.wrong(given), options)
+        if wrong is not None:
+            expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
+            values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
+            place = (Place(None, None, expected, found),)
+            return Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
+    return None if bugs else _recognised(e, objectives.one_dropped(given), options)
 
 
 def _nearly_unclipped(e: Evidence, terms: Terms, options: list[Way]) -> bool:
@@ -90,11 +102,7 @@ def _recognised(
 
 
 def _objective(e: Evidence, one: objectives.Objective) -> Iterator[Finding]:
-    """A loss under its own name; one that is not what the settings say is suspicious."""
-    declared = (e.settings.policy_loss or "").lower()
-    if declared and declared != one.name and one.name != "ppo" and declared in KNOWN_LOSSES:
-        yield Finding(OTHER_OBJECTIVE, "pg_loss", {"declared": declared, **both(one.words)})
-        return
+    """A loss under its own name."""
     if one.name != "ppo":
         e.infer("policy_loss", one.name)
     yield Finding(OBJECTIVE, "pg_loss", both(one.words))

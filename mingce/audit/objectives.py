@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, Way, Words, clip_range, number
+from mingce.audit.aggregation import LOSS_TYPES, Terms, Way, Words, clip_range, number
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite
 from mingce.base.texts import sentence_pair
@@ -23,6 +23,8 @@ LOWER, UPPER = (0.1, 0.15, 0.2, 0.25, 0.3), (0.1, 0.15, 0.2, 0.22, 0.24, 0.25, 0
 SEQUENCE_CLIPS = ((3e-4, 4e-4), *CLIPS)
 SOFT = (1.0, 1.05)  # SAPO's temperatures of good and of bad tokens
 COVARIANCE = 2e-4  # the share of tokens that KL-Cov prices
+OWN_TYPES = ("cispo", "vespo", "sapo", "luspo")  # TRL's types that are another loss, not only another average
+PPO = ("ppo", "vanilla", "cpi", *(name for name in LOSS_TYPES if name not in OWN_TYPES))  # one loss of several names
 
 
 @dataclass(frozen=True)
@@ -97,6 +99,11 @@ def usual(given: Inputs) -> Iterator[Objective]:
             yield Objective("ppo", sentence_pair("audit.clipped_weighted"), given.terms(clipped * weights))
             yield Objective("ppo", sentence_pair("audit.clipped_weighted"), given.terms(dual * weights))
     yield Objective("cpi", sentence_pair("audit.not_clipped"), given.terms(-a * given.ratio))
+
+
+def called(given: Inputs, name: str) -> Iterator[Objective]:
+    """The losses of that name."""
+    return (one for one in (*others(given), *one_dropped(given)) if one.name == name)
 
 
 def others(given: Inputs) -> Iterator[Objective]:

@@ -28,6 +28,7 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
         kept = e.dump.columns["value_mask"].astype(bool)
         seen = {"loss": kept, **{name: mask for name, mask in seen.items() if name != "loss"}}
     clip = number(e, "value_clip")
+    coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_values", "returns"))
     with np.errstate(all="ignore"):
         plain = (new - target) ** 2
         rounding = (
@@ -39,7 +40,8 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
         for range_ in (clip,) if clip is not None else (0.2, 0.5):
             limited = (np.clip(new, old - range_, old + range_) - target) ** 2
             matrices[f"larger {range_}"] = (sentence_pair("audit.larger_square"), np.maximum(plain, limited))
-            matrices |= _wrong_squares(new, target, plain, limited, range_)
+            if clip is not None or not coarse:
+                matrices |= _wrong_squares(new, target, plain, limited, range_, coarse)
     right = [name for name in matrices if name.startswith("larger") or (clip is None and name == "plain")]
     variants = {
         name: [(label, Terms(factor * matrix, factor * rounding, seen)) for factor in (0.5, 1.0)]
@@ -75,11 +77,13 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
 
 
 def _wrong_squares(
-    new: Floats, target: Floats, plain: Floats, limited: Floats, clip: float
+    new: Floats, target: Floats, plain: Floats, limited: Floats, clip: float, coarse: bool
 ) -> dict[str, tuple[Words, Floats]]:  # fmt: skip
     """Squares of a value clip that went wrong, by what went wrong."""
     made = {f"clipped {clip}": (sentence_pair("audit.clipped_square"), limited)}
     made[f"smaller {clip}"] = (sentence_pair("audit.smaller_square"), np.minimum(plain, limited))
+    if coarse:  # rounding leaves room for chance
+        return made
     around = {"zero": np.clip(new, -clip, clip), "returns": np.clip(new, target - clip, target + clip)}
     for name, near in around.items():
         words = sentence_pair(f"audit.square_around_{name}")

@@ -192,10 +192,6 @@ def chosen_slots(mask: Row) -> list[int]:
     return chosen([bool(m) for m in mask])
 
 
-CLIPPED_NAMES = ("ppo", "vanilla", "cpi", "grpo", "bnpo", "dapo", "dr_grpo")
-"""What trainers call PPO's clipped loss: our and verl's names, and TRL's loss types, which average differently."""
-
-
 # ── from tokens to a number ────────────────────────────────────────────────────────────────────────────────────────
 
 AGGREGATIONS = {
