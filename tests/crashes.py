@@ -7,6 +7,7 @@ collected yet (INTERNALERROR), and waits forever for one that was given a single
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
@@ -31,6 +32,11 @@ class CrashSafeScheduling(LoadGroupScheduling):  # type: ignore[misc]
         for other in self.nodes:
             self._reschedule(other)
         return crashed
+
+    def _assign_work_unit(self, node: Any) -> None:
+        """The next group; to a worker that has just died nothing can be sent, and `remove_node` takes it back."""
+        with suppress(OSError):
+            super()._assign_work_unit(node)
 
     def _reschedule(self, node: Any) -> None:
         """Enough work for a worker to begin: it runs a test only when it knows the next, or that there is none."""

@@ -108,7 +108,8 @@ def after_stop(e: Evidence) -> Iterator[Finding]:
     stops = np.isin(ids, ends) & e.mask
     follows = stops[:, :-1] & e.mask[:, 1:] & ~np.isin(ids[:, 1:], ends)
     rows = follows.any(axis=1)
-    if geometry.chosen_pads(e).any() or rows.sum() < max(2, 0.05 * int(e.mask.any(axis=1).sum())):
+    least = 1 if e.stop_ids and np.isin(ids, ends)[e.mask].any() else max(2, 0.05 * int(e.mask.any(axis=1).sum()))
+    if geometry.chosen_pads(e).any() or rows.sum() < least:
         return
     behind = np.pad(follows, ((0, 0), (1, 0)))
     places = e.places(behind, np.zeros(behind.shape), np.ones(behind.shape))
