@@ -22,7 +22,7 @@ from audit_world import (
     states,
 )
 
-DEGENERATE = ("equal scores", "zero scores", "one row", "groups of one", "single tokens", "first step")
+DEGENERATE = ("equal scores", "zero scores", "one row", "groups of one", "single tokens", "reference is policy")
 """Batches without a spread of scores, rows, samples or tokens, and the one whose policy is still the reference."""
 
 
@@ -63,12 +63,14 @@ def sample(rng: np.random.Generator, *, holes: bool = False, grouped: bool = Fal
     policy = Policy.new(rng, float(rng.uniform(0.8, 2.5)) / width, 2.0 / width if holes and width > 8 else 0.0)
     engine = Sampler(temperature, noise=rounding_noise(float(rng.uniform(0.0005, 0.004))))
     rollouts = draw(rng, policy, engine, prompts, samples, 1 if kind == "single tokens" else width)
+    while rollouts.chosen.sum() < 2:  # one token cannot be whitened, and verl refuses it
+        rollouts = draw(rng, policy, engine, prompts, samples, width)
     if kind == "single tokens":
         rollouts = _padded(rollouts, width)
     scores = outcomes(rng, rollouts, spread=bool(rng.random() < 0.3))
     if kind in ("equal scores", "zero scores"):
         scores = np.full(len(scores), 0.0 if kind == "zero scores" else float(rng.choice([1.0, -1.0, 0.3])))
-    reference = policy if kind == "first step" else policy.moved(rng, float(rng.uniform(0.02, 0.12)))
+    reference = policy if kind == "reference is policy" else policy.moved(rng, float(rng.uniform(0.02, 0.12)))
     critic = critic_values(rng, rollouts, scores)[:, :-1]
     old, entropy = score(policy, rollouts, temperature)
     return Batch(
@@ -76,7 +78,7 @@ def sample(rng: np.random.Generator, *, holes: bool = False, grouped: bool = Fal
         score(reference, rollouts, temperature)[0],
         score(policy.moved(rng, float(rng.uniform(0.02, 0.08))), rollouts, temperature)[0],
         critic, critic + rng.normal(size=critic.shape) * rng.uniform(0.05, 0.4),
-        1 if kind == "first step" else int(rng.integers(5, 500)),
+        1 if kind == "reference is policy" else int(rng.integers(5, 500)),
     )  # fmt: skip
 
 

@@ -83,7 +83,6 @@ RUNS: tuple[tuple[str, dict[str, Any]], ...] = (
     ("two rewards apart", {"reward": [share_of_as, short_enough], "multi_objective_aggregation": "normalize_then_sum"}),
     ("high-entropy tokens", {"top_entropy_quantile": 0.3, "num_iterations": 2}),
     ("two-sided clip", {"delta": 1.5, "num_iterations": 2, "learning_rate": 1e-2}),
-    ("top_p", {"top_p": 0.9}),
     ("tool output", {"tools": True}),
     ("tool output", {"tools": True, "beta": 0.04, "num_iterations": 2, "loss_type": "grpo"}),
     ("degenerate/equal scores", {"reward": always_one}),

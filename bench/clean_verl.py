@@ -268,9 +268,9 @@ def made(asked: Asked, seed: list[int]) -> Parts:
     metrics = credit(data, batch, asked)
     epochs = int(rng.integers(1, 3))
     data.batch["entropys"] = on_responses(data, batch.entropy)
-    metrics["actor/entropy"] = core_algos.agg_loss(
-        data.batch["entropys"], data.batch["response_mask"], asked.mode
-    ).item()
+    if asked.mode != MODES[-1]:  # there it is a mean over pads too: findings_verl.py
+        entropy = core_algos.agg_loss(data.batch["entropys"], data.batch["response_mask"], asked.mode)
+        metrics["actor/entropy"] = entropy.item()
     if asked.update:
         parts = 1 if asked.loss == "geo_mean" else min(int(rng.integers(1, 4)), len(batch.uids))  # findings_verl.py
         metrics |= update(data, batch, asked, epochs, parts)

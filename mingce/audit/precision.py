@@ -33,6 +33,7 @@ FILLED = Fault.of("fill-value-as-log-prob", "bug", (28,), "log-probs of chosen t
 FILLED_TAIL = Fault.of(
     "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token", "rllm-org/rllm/issues/816"
 )
+NEARLY_SURE = -1e-3  # the log-prob of a token that the policy hardly doubts
 NEVER_FILLED = Fault.of("column-all-zero", "note", ())
 PAD_FILL = Fault.of("pad-fill-value", "convention", (28,))
 POSITIVE = Fault.of("positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0", "AI-Hypercomputer/maxtext/pull/5231")
@@ -118,7 +119,8 @@ def fills(e: Evidence, name: str) -> Bools:
         known = e.mask & np.isfinite(e[other])
         zero = _runs((column == 0.0) & e.mask, 2) & known & (e[other] < -0.5)
         zero = _runs(zero, 2)
-        if zero.sum() >= 4 or _runs(zero, 3).any():
+        sure = known & (e[other] < -0.5) & (column < 0.0) & (column > NEARLY_SURE)  # such a policy rounds to 0, too
+        if (zero.sum() >= 4 or _runs(zero, 3).any()) and sure.sum() < zero.sum() / 4:
             # the run's own tokens, and those of it on which the other column has no opinion
             found |= _grown(zero, (column == 0.0) & e.mask)
         found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)

@@ -71,7 +71,7 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if found.whitened:
         yield Finding(REWARDS_WHITENED, "rewards")
     elif e.settings.whiten_rewards and found.rewards.stored and np.ptp(found.rewards.column[e.mask]) > 0:
-        yield Finding(NOT_WHITENED, "rewards", {"std": float(found.rewards.column[e.mask].std())})
+        yield from _not_whitened(e, found.rewards.column)
     if found.moved is not None and not found.whitened:
         yield from _on_every_token(e, found)
     if found.explained < FAIR and found.moved is None:
@@ -87,6 +87,14 @@ def composition(e: Evidence) -> Iterator[Finding]:
         e.infer("beta", abs(found.beta))
     if found.penalty is not None and found.penalty.kind != STORED and not found.penalty.way:
         e.infer("kl_estimator", found.penalty.kind)
+
+
+def _not_whitened(e: Evidence, rewards: Floats) -> Iterator[Finding]:
+    """Rewards that should be whitened and are not; log-probs may be too coarse to explain those that are."""
+    slots = e.dump.columns["value_mask"].astype(bool) if e.has("value_mask") else e.attended
+    deviation = float(rewards[slots].std())
+    if abs(deviation - 1) > 0.05:
+        yield Finding(NOT_WHITENED, "rewards", {"std": deviation})
 
 
 def _implied(e: Evidence, rewards: Rewards) -> Iterator[Finding]:
