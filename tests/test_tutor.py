@@ -264,6 +264,54 @@ def test_drawing_is_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "mingce_account.png").stat().st_size > 1000
 
 
+# ── numbers and settings as people type them ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_recursion_with_rewards_gives_what_it_gives() -> None:
+    for lang, t, wrong in (("zh", 0, "0.7348"), ("en", 0, "0.7348"), ("zh", 5, "0.995"), ("en", 5, "0.995")):
+        talk = Conversation(lang=lang, token=t)
+        sentence = next(
+            line for line in markdown(talk.tell("credit_backward", "engineer")).splitlines() if "r_t + γλ" in line
+        )
+        assert wrong in sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "gamma", "lam"),
+    [
+        ("lambda=gamma=1", 1.0, 1.0),
+        ("λ=γ=0.8 时优势是多少", 0.8, 0.8),
+        ("what is A_0 with gamma=lam=0.9?", 0.9, 0.9),
+        ("γ 和 λ 都取 0.9，A_0 是多少", 0.9, 0.9),
+        ("gamma, lambda = 0.99, 0.9: A_0?", 0.99, 0.9),
+    ],
+)
+def test_settings_that_share_a_number_are_all_set(question: str, gamma: float, lam: float) -> None:
+    talk = Conversation()
+    talk.ask(question)
+    assert (talk.rollout.settings.gamma, talk.rollout.settings.lam) == (gamma, lam)
+
+
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        ("三个样本得分10、20、60，留一法", ("[−30, −15, 45]",)),
+        ("GRPO，得分是1、0、1的三条回答", ("[0.5773, −1.1547, 0.5773]",)),
+        ("两个 epoch，batch 12，minibatch 4，更新几次", ("3·2 = 6",)),
+        ("一百二十八个 prompt，minibatch 32，更新几次", ("⌈128/32⌉ = 4",)),
+        ("batch 12 分三个 minibatch，两个 epoch，更新几次", ("3·2 = 6",)),
+        ("two epochs, batch 12, minibatch 4: how many updates?", ("3·2 = 6",)),
+        ("64 个 prompt，每题四条回答，minibatch 16，更新几次", ("64·4 = 256",)),
+        ("greedy 0.6，采样 0.9 和 0.2，ReMax 的优势", ("0.9 − 0.6 = 0.3", "0.2 − 0.6 = −0.4")),
+        ("greedy score 0.6, samples 0.9 and 0.2, remax advantage", ("0.9 − 0.6 = 0.3", "0.2 − 0.6 = −0.4")),
+        ("ReMax：贪心回答得分0.6，采样回答得分0.9，优势是多少", ("0.9 − 0.6 = 0.3",)),
+    ],
+)
+def test_numbers_glued_to_words_and_counts_in_words_are_read(question: str, parts: tuple[str, ...]) -> None:
+    _, text = asked(question)
+    assert all(part in text for part in parts), text
+
+
 # ── any rollout, any question ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -11,6 +11,7 @@ from mingce.explain.equations.parser import parse
 from mingce.explain.equations.pieces import NotAnExpression
 from mingce.explain.equations.tokens import Token, plain, tokens
 from mingce.explain.equations.tree import Call, Mean, Minus, Node, Num, Sum, Sym, Var, children, has, nodes, symbols
+from mingce.explain.question.request import each_set
 
 LONGEST_SIDE = 90
 """Tokens of one side."""
@@ -63,7 +64,7 @@ class Reading:
 
 def read(text: str) -> Reading:
     """All equations of a text; `λ = 1` among others is the condition they are claimed under."""
-    flat, ordinal = _with_indices(plain(text))
+    flat, ordinal = _with_indices(plain(each_set(text)))
     words = tokens(flat)
     found: list[Equation] = []
     settings: dict[str, float] = {}

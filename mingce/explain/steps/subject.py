@@ -162,7 +162,7 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
 def _without_yes(text: str) -> str:
     """A topic's words without the yes or no they begin with: the claim has its verdict already."""
     rest = _YES.sub("", text, count=1)
-    return rest[:1].upper() + rest[1:]
+    return rest[:1].upper() + rest[1:] if rest[:1].isascii() else rest
 
 
 def stated(talk: Conversation, turn: Turn) -> Answer | None:
