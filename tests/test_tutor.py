@@ -312,6 +312,56 @@ def test_numbers_glued_to_words_and_counts_in_words_are_read(question: str, part
     assert all(part in text for part in parts), text
 
 
+@pytest.mark.parametrize(
+    "question",
+    [
+        "KL can't be negative",
+        "My per-token KL is -0.3. KL can't be negative, right?",
+        "TRL prints objective/kl = -3.2 and KL can't be negative",
+        "逐 token 的 KL 有负的，但 KL 不可能是负的，对吗？",
+    ],
+)
+def test_a_claim_has_one_verdict_alone_and_in_company(question: str) -> None:
+    answer, _ = asked(question)
+    assert {one.verdict for one in answer.judgements} == {"half"}
+
+
+@pytest.mark.parametrize(
+    ("question", "opens"),
+    [
+        ("objective/kl −3.2 in TRL PPO. Is that bad?", False),
+        ("is approx_kl the same as the KL to the reference model?", True),
+    ],
+)
+def test_a_points_yes_or_no_answers_its_own_question_only(question: str, opens: bool) -> None:
+    answer, _ = asked(question)
+    assert answer.text.startswith(("No", "Yes")) == opens or bool(answer.judgements)
+
+
+@pytest.mark.parametrize(
+    ("question", "verdicts"),
+    [
+        ("ratio = (new-old).exp()", ["right"]),
+        ("ratio = (old_log_probs - log_probs).exp() 对吗", ["wrong"]),
+        ("ratio = new.exp()/old.exp(), right?", ["right"]),
+        ("ratio = (new - old).exp().detach()", []),  # its numbers are right, its gradient is not
+        ("ratio = torch.exp(new - old), right?", []),
+    ],
+)
+def test_methods_of_code_are_read_as_functions(question: str, verdicts: list[str]) -> None:
+    answer, _ = asked(question)
+    assert [one.verdict for one in answer.judgements] == verdicts
+
+
+@pytest.mark.parametrize(
+    "question", ["why divide by std in GRPO?", "why does GRPO divide by std", "GRPO 为啥要除以 std"]
+)
+def test_why_grpo_divides_is_answered(question: str) -> None:
+    answer, text = asked(question)
+    assert answer.topic == "group_baseline"
+    assert "Dr. GRPO" in text
+
+
 # ── any rollout, any question ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -32,6 +32,8 @@ _PROSE = (
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+token\s*#?\s*(\d{{1,5}})", re.I), "of"),
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+(?:the\s+)?last\s+token", re.I), "of_last"),
 )
+_AVERAGES = ("mean", "sum", "item")
+"""Methods behind a formula that is claimed of every token all the same."""
 _LAST = Minus(Num(1.0))
 LAST_TOKEN = re.compile(
     r"最后一个\s*(?:token|词|字)?|末尾|at the last token|for the last token|last token|final token", re.I
@@ -136,6 +138,8 @@ def _goes_on(words: Sequence[Token], place: int) -> bool:
     """Whether the token there belongs to the formula next to it."""
     if not 0 <= place < len(words):
         return False
+    if words[place].text == "." and place + 2 < len(words) and words[place + 2].text == "(":
+        return words[place + 1].kind == "name" and words[place + 1].text not in _AVERAGES
     return words[place].kind in ("op", "open", "close", "sum", "greek", "bar", "dots", "inf", "num")
 
 
