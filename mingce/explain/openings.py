@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from mingce.explain.question.features import features
-from mingce.explain.question.mood import asks_whether
+from mingce.explain.question.mood import is_open
 from mingce.explain.topic import Point
 
 CLOSE = 0.45
@@ -23,9 +23,9 @@ def without_verdict(text: str) -> str:
 
 
 def fits(point: Point, question: str) -> bool:
-    """Whether the point's yes or no answers this question: it asks whether, in nearly the words of one of its own."""
+    """Whether the point's yes or no answers this question: in nearly the words of one of its own."""
     words = features(question)
-    if not words or not asks_whether(question):
+    if not words or is_open(question):
         return False
     own = [features(phrase) for phrase in (*point.asked[0], *point.asked[1])]
     return any(len(words & one) >= CLOSE * len(words | one) for one in own)
