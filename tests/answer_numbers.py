@@ -247,7 +247,7 @@ class Known:
             self.rows.append([float(m) for m in self.mask])
             self.numbers += [len(self.mask) - n]
         elif topic == "credit_backward":
-            self.short(to_go([*r[:-1], credit.deltas[0][-1]], gamma * lam))
+            self.short(to_go(r, gamma * lam))
         elif topic == "credit_allocations":
             for k in {settings.get("k") or 3}:
                 self.short(reference.last_k([r], one, k)[0])

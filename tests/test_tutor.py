@@ -264,6 +264,104 @@ def test_drawing_is_asked_for(tmp_path: Path) -> None:
     assert (tmp_path / "mingce_account.png").stat().st_size > 1000
 
 
+# ── numbers and settings as people type them ─────────────────────────────────────────────────────────────────────────
+
+
+def test_the_recursion_with_rewards_gives_what_it_gives() -> None:
+    for lang, t, wrong in (("zh", 0, "0.7348"), ("en", 0, "0.7348"), ("zh", 5, "0.995"), ("en", 5, "0.995")):
+        talk = Conversation(lang=lang, token=t)
+        sentence = next(
+            line for line in markdown(talk.tell("credit_backward", "engineer")).splitlines() if "r_t + γλ" in line
+        )
+        assert wrong in sentence
+
+
+@pytest.mark.parametrize(
+    ("question", "gamma", "lam"),
+    [
+        ("lambda=gamma=1", 1.0, 1.0),
+        ("λ=γ=0.8 时优势是多少", 0.8, 0.8),
+        ("what is A_0 with gamma=lam=0.9?", 0.9, 0.9),
+        ("γ 和 λ 都取 0.9，A_0 是多少", 0.9, 0.9),
+        ("gamma, lambda = 0.99, 0.9: A_0?", 0.99, 0.9),
+    ],
+)
+def test_settings_that_share_a_number_are_all_set(question: str, gamma: float, lam: float) -> None:
+    talk = Conversation()
+    talk.ask(question)
+    assert (talk.rollout.settings.gamma, talk.rollout.settings.lam) == (gamma, lam)
+
+
+@pytest.mark.parametrize(
+    ("question", "parts"),
+    [
+        ("三个样本得分10、20、60，留一法", ("[−30, −15, 45]",)),
+        ("GRPO，得分是1、0、1的三条回答", ("[0.5773, −1.1547, 0.5773]",)),
+        ("两个 epoch，batch 12，minibatch 4，更新几次", ("3·2 = 6",)),
+        ("一百二十八个 prompt，minibatch 32，更新几次", ("⌈128/32⌉ = 4",)),
+        ("batch 12 分三个 minibatch，两个 epoch，更新几次", ("3·2 = 6",)),
+        ("two epochs, batch 12, minibatch 4: how many updates?", ("3·2 = 6",)),
+        ("64 个 prompt，每题四条回答，minibatch 16，更新几次", ("64·4 = 256",)),
+        ("greedy 0.6，采样 0.9 和 0.2，ReMax 的优势", ("0.9 − 0.6 = 0.3", "0.2 − 0.6 = −0.4")),
+        ("greedy score 0.6, samples 0.9 and 0.2, remax advantage", ("0.9 − 0.6 = 0.3", "0.2 − 0.6 = −0.4")),
+        ("ReMax：贪心回答得分0.6，采样回答得分0.9，优势是多少", ("0.9 − 0.6 = 0.3",)),
+    ],
+)
+def test_numbers_glued_to_words_and_counts_in_words_are_read(question: str, parts: tuple[str, ...]) -> None:
+    _, text = asked(question)
+    assert all(part in text for part in parts), text
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "KL can't be negative",
+        "My per-token KL is -0.3. KL can't be negative, right?",
+        "TRL prints objective/kl = -3.2 and KL can't be negative",
+        "逐 token 的 KL 有负的，但 KL 不可能是负的，对吗？",
+    ],
+)
+def test_a_claim_has_one_verdict_alone_and_in_company(question: str) -> None:
+    answer, _ = asked(question)
+    assert {one.verdict for one in answer.judgements} == {"half"}
+
+
+@pytest.mark.parametrize(
+    ("question", "opens"),
+    [
+        ("objective/kl −3.2 in TRL PPO. Is that bad?", False),
+        ("is approx_kl the same as the KL to the reference model?", True),
+    ],
+)
+def test_a_points_yes_or_no_answers_its_own_question_only(question: str, opens: bool) -> None:
+    answer, _ = asked(question)
+    assert answer.text.startswith(("No", "Yes")) == opens or bool(answer.judgements)
+
+
+@pytest.mark.parametrize(
+    ("question", "verdicts"),
+    [
+        ("ratio = (new-old).exp()", ["right"]),
+        ("ratio = (old_log_probs - log_probs).exp() 对吗", ["wrong"]),
+        ("ratio = new.exp()/old.exp(), right?", ["right"]),
+        ("ratio = (new - old).exp().detach()", []),  # its numbers are right, its gradient is not
+        ("ratio = torch.exp(new - old), right?", []),
+    ],
+)
+def test_methods_of_code_are_read_as_functions(question: str, verdicts: list[str]) -> None:
+    answer, _ = asked(question)
+    assert [one.verdict for one in answer.judgements] == verdicts
+
+
+@pytest.mark.parametrize(
+    "question", ["why divide by std in GRPO?", "why does GRPO divide by std", "GRPO 为啥要除以 std"]
+)
+def test_why_grpo_divides_is_answered(question: str) -> None:
+    answer, text = asked(question)
+    assert answer.topic == "group_baseline"
+    assert "Dr. GRPO" in text
+
+
 # ── any rollout, any question ────────────────────────────────────────────────────────────────────────────────────────
 
 

@@ -19,6 +19,7 @@ from mingce.explain import example
 from mingce.explain.answer import Answer, legible
 from mingce.explain.compose import derived, told
 from mingce.explain.menu import obey
+from mingce.explain.openings import fits, without_verdict
 from mingce.explain.question.changes import Impossible, apply_request
 from mingce.explain.question.classifier import OTHER, Guess
 from mingce.explain.question.places import Place, read_places
@@ -203,7 +204,10 @@ class Conversation:
         """A topic at a level, or one of its parts."""
         self.topic, self.quantity, self.key = topic_id, None, key
         self.mark(topic_id, key)
-        return told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, self.mark)
+        answer = told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, self.mark)
+        if key.startswith(POINT) and not fits(TOPICS[topic_id].points[key], self.last):
+            return replace(answer, text=without_verdict(answer.text))
+        return answer
 
     def was_told(self, topic: str, key: str) -> bool:
         """Whether this part was told of this example and token, in this language."""

@@ -11,6 +11,7 @@ from mingce.explain.equations.parser import parse
 from mingce.explain.equations.pieces import NotAnExpression
 from mingce.explain.equations.tokens import Token, plain, tokens
 from mingce.explain.equations.tree import Call, Mean, Minus, Node, Num, Sum, Sym, Var, children, has, nodes, symbols
+from mingce.explain.question.request import each_set
 
 LONGEST_SIDE = 90
 """Tokens of one side."""
@@ -31,6 +32,8 @@ _PROSE = (
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+token\s*#?\s*(\d{{1,5}})", re.I), "of"),
     (re.compile(rf"(?<![A-Za-z_])({_NAME})\s+(?:of|at|for)\s+(?:the\s+)?last\s+token", re.I), "of_last"),
 )
+_AVERAGES = ("mean", "sum", "item")
+"""Methods behind a formula that is claimed of every token all the same."""
 _LAST = Minus(Num(1.0))
 LAST_TOKEN = re.compile(
     r"最后一个\s*(?:token|词|字)?|末尾|at the last token|for the last token|last token|final token", re.I
@@ -63,7 +66,7 @@ class Reading:
 
 def read(text: str) -> Reading:
     """All equations of a text; `λ = 1` among others is the condition they are claimed under."""
-    flat, ordinal = _with_indices(plain(text))
+    flat, ordinal = _with_indices(plain(each_set(text)))
     words = tokens(flat)
     found: list[Equation] = []
     settings: dict[str, float] = {}
@@ -135,6 +138,8 @@ def _goes_on(words: Sequence[Token], place: int) -> bool:
     """Whether the token there belongs to the formula next to it."""
     if not 0 <= place < len(words):
         return False
+    if words[place].text == "." and place + 2 < len(words) and words[place + 2].text == "(":
+        return words[place + 1].kind == "name" and words[place + 1].text not in _AVERAGES
     return words[place].kind in ("op", "open", "close", "sum", "greek", "bar", "dots", "inf", "num")
 
 

@@ -32,6 +32,7 @@ _PLAIN = str.maketrans(
     "（）［］｛｝，＝＋－＊／＜＞．：；＇’′∗⋅·×÷−–—≦≧∑ϵƐ＿｜？！", "()[]{},=+-*/<>.:;'''****/---≤≥Σεε_|?!"
 )
 _PHRASES = (
+    (r"(?i)\b(?:objective|policy|val|actor|critic|train|metrics|rollout)/[a-z]\w*(?:/\w+)*", " § "),  # metrics' names
     (r"是不是等于|是否等于|等不等于", " = "),
     (r"从\s*t\s*(?:开始|起)(?:往后|以后)?的?", " "),
     (r"(?:discounted sum of (?:all |the |future )*rewards|sum of (?:all |the )?discounted (?:future )?rewards)", " G "),
@@ -68,6 +69,12 @@ _PHRASES = (
     (r"\blog\s*pi_(old|ref|new|theta)\b", r"logpi\1"),
     (r"\bnext\s+values?\b", "nextvalue"),
 )
+_METHOD = re.compile(
+    r"(?:(?<=[\w)\]])\.(exp|log|abs|sqrt|square|float|double|clone|cpu|contiguous)|(?<=\w)\.(detach))\(\s*\)"
+)
+_ALIKE = frozenset({"detach", "float", "double", "clone", "cpu", "contiguous"})
+"""Methods that leave the numbers as they are; a whole formula that is detached is another matter."""
+_OPERAND = re.compile(r"[\w.]*$")
 _TABLE = tuple((re.compile(pattern), put) for pattern, put in _PHRASES)
 _TOKEN = re.compile(
     r"(?P<num>(?:\d{1,15}(?:\.\d{1,15})?|\.\d{1,15})(?:[eE][-+]?\d{1,3}(?![A-Za-z_]))?%?|½)"
@@ -104,9 +111,35 @@ def plain(text: str) -> str:
     text = _scripts(text, _SUB, _SUB_PLAIN, "_")
     text = _scripts(text, _SUPER, _SUPER_PLAIN, "^")
     text = text.translate(_PLAIN).replace("√", " sqrt ").replace("**", "^")
+    text = _methods(text)
     for pattern, put in _TABLE:
         text = pattern.sub(put, text)
     return text
+
+
+def _methods(text: str) -> str:
+    """`(new - old).exp()` as `exp(new - old)`: methods of code as functions of what they are called on."""
+    while (found := _METHOD.search(text)) is not None:
+        start, name = _operand(text, found.start()), found[1] or found[2]
+        operand = text[start : found.start()]
+        if name not in _ALIKE:
+            operand = f"(({operand})^2)" if name == "square" else f"{name}({operand})"
+        text = text[:start] + operand + text[found.end() :]
+    return text
+
+
+def _operand(text: str, end: int) -> int:
+    """Where that begins which a method is called on: a name, with its brackets, or a bracket alone."""
+    while end and text[end - 1] in ")]":
+        depth, k = 0, end
+        while k:
+            k -= 1
+            depth += (text[k] in ")]") - (text[k] in "([")
+            if depth == 0:
+                break
+        end = k
+    found = _OPERAND.search(text[:end])
+    return end if found is None else found.start()
 
 
 def _without_latex(text: str) -> str:

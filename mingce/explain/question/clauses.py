@@ -48,18 +48,25 @@ def claims_of(sentence: str, before: str = "") -> list[Claim]:
     subjects = _subjects(before) if _PRONOUN.match(sentence.strip()) else []
     first = 0
     while first < count:
-        for last in range(first + 1, count + 1):
-            text = sentence[starts[first] : places[last]]
-            supposed = last == first + 1 < count and _SUPPOSED.match(text.strip()) is not None
-            finding = None if supposed else _found(text, subjects if last == first + 1 else [])
-            if finding is not None:
-                break
-        else:
-            last, text = first + 1, sentence[starts[first] : places[first + 1]]
+        last, text, finding = first + 1, sentence[starts[first] : places[first + 1]], None
+        for end in range(first + 1, count + 1):
+            run = sentence[starts[first] : places[end]]
+            supposed = _SUPPOSED.match(run.strip()) is not None
+            found = None if supposed and end == first + 1 < count else _found(run, subjects if end == first + 1 else [])
+            if found is None:
+                continue
+            if supposed or end == first + 1 or not _differs(found, find(sentence[starts[end - 1] : places[end]])):
+                last, text, finding = end, run, found
+            break
         claims.append(Claim(text.strip(), finding))
         subjects = _subjects(text) or subjects
         first = last
     return claims
+
+
+def _differs(joined: Finding, alone: Finding | None) -> bool:
+    """Whether the last clause of a run is judged otherwise by itself: what stands before it is another matter."""
+    return alone is not None and alone.verdict != joined.verdict
 
 
 def _found(text: str, subjects: list[str]) -> Finding | None:

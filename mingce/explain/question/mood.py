@@ -21,9 +21,14 @@ _WHETHER = re.compile(
 )
 
 
+def is_open(text: str) -> bool:
+    """Whether it asks what, how or why: no yes or no answers it."""
+    return _OPEN.search(text) is not None
+
+
 def asks_whether(text: str) -> bool:
     """Whether it is a question for yes or no."""
-    return _WHETHER.search(text) is not None and not _OPEN.search(text)
+    return _WHETHER.search(text) is not None and not is_open(text)
 
 
 def asserts(text: str) -> bool:

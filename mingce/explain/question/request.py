@@ -37,6 +37,16 @@ _BARE_SETTING = {
     for name, words in _SETTINGS.items()
     if name != "after"
 }
+_ANY_SETTING = rf"(?<![A-Za-z_\\])(?:{'|'.join(_SETTINGS.values())})(?![A-Za-z_])"
+_SAME = re.compile(
+    rf"((?:{_ANY_SETTING}\s*[=＝]{{1,2}}\s*)+{_ANY_SETTING})\s*[=＝]{{1,2}}\s*({_NUMBER})(?![\d\]])", re.IGNORECASE
+)
+_AND = r"\s*(?:[,，、/&]|和|与|跟|\band\b)\s*"
+_TOGETHER = re.compile(
+    rf"((?:{_ANY_SETTING}{_AND})+{_ANY_SETTING})\s*(?:{_BECOMES}|(?:都|均|全|\bboth\b|\ball\b)\s*{_BECOMES}?)\s*"
+    rf"({_NUMBER}(?:{_AND}{_NUMBER})*)(?![\d\]])",
+    re.IGNORECASE,
+)
 _SPOKEN_NAMES = {
     "奖励": "rewards", "价值": "values", "得分": "scores", "优势": "advantages", "旧对数概率": "old_log_probs",
     "r": "rewards", "R": "rewards", "V": "values", "v": "values", "reward": "rewards", "value": "values",
@@ -116,6 +126,20 @@ def settings_named(text: str) -> list[str]:
     return [name for name, words in _SETTINGS.items() if re.search(rf"(?<![A-Za-z_\\])(?:{words})(?![A-Za-z])", text)]
 
 
+def each_set(text: str) -> str:
+    """The text with settings that share a number, `λ=γ=1` or `γ, λ = 0.9, 0.8`, each given its own."""
+    text = _SAME.sub(lambda match: _one_each(match[0], match[1], [match[2]]), text)
+    return _TOGETHER.sub(lambda match: _one_each(match[0], match[1], re.findall(_NUMBER, match[2])), text)
+
+
+def _one_each(written: str, names: str, given: list[str]) -> str:
+    found = re.findall(_ANY_SETTING, names, re.IGNORECASE)
+    given = given * len(found) if len(given) == 1 else given
+    if len(given) != len(found):
+        return written
+    return ", ".join(f"{name} = {x}" for name, x in zip(found, given, strict=True))
+
+
 def read_request(text: str, last_setting: str | None = None) -> Request:
     """Takes a question apart; `last_setting` is what "set it to 0.9" means."""
     columns = {_NAMES[match[1]]: numbers(match[2] or match[3]) for match in _ROW.finditer(text)}
@@ -126,6 +150,7 @@ def read_request(text: str, last_setting: str | None = None) -> Request:
     rest = _PAIR.sub(" ", rest)
     decimals, subject = tuple(_DECIMAL.findall(rest)), rest.strip()
     settings: dict[str, float] = {}
+    rest = each_set(rest)
     for patterns in (_SETTING, _BARE_SETTING):
         for name, pattern in patterns.items():
             if match := pattern.search(rest):

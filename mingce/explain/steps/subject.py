@@ -13,6 +13,7 @@ from mingce.explain.compose import meaning
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
+from mingce.explain.openings import without_verdict
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.features import features
 from mingce.explain.question.judging import claims_in, judgements
@@ -41,9 +42,6 @@ _OTHER_PARTS = frozenset({"proof", "analogy", "draw", "another", "summary"})
 SECOND, FEW, LEAST = 0.18, 6, 0.4
 """From where on a second topic is spoken of too; so many letters beside a quantity's name are no
 other subject; how likely a judged statement's topic must be, against the likeliest."""
-_YES = re.compile(
-    r"^(?:Yes(?:, that works)?|No|Right|Half right|是的?|对|不对|成立|不成立|基本对|一半对|没错)[.,:：，。]\s*"
-)
 
 
 def point(talk: Conversation, turn: Turn) -> Answer | None:
@@ -155,14 +153,8 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
     if judged:
-        answer = replace(answer, text=_without_yes(answer.text))
+        answer = replace(answer, text=without_verdict(answer.text))  # the claim has its own
     return _with_second(talk, turn, replace(answer, judgements=tuple(judged)))
-
-
-def _without_yes(text: str) -> str:
-    """A topic's words without the yes or no they begin with: the claim has its verdict already."""
-    rest = _YES.sub("", text, count=1)
-    return rest[:1].upper() + rest[1:]
 
 
 def stated(talk: Conversation, turn: Turn) -> Answer | None:

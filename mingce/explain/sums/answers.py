@@ -14,6 +14,7 @@ from mingce.explain.code_refs import resolve
 from mingce.explain.sums import rows
 from mingce.explain.sums.groups import LONGEST, group_sum
 from mingce.explain.sums.lists import UNNAMED, named_in, number_after, read_lists
+from mingce.specs.estimators import remax
 
 LARGEST, SHORT, LONGEST_TEXT = 1e9, 40, 1000
 _ALL = re.compile(
@@ -95,6 +96,26 @@ def _group(asked: Asked) -> tuple[Answer, Sum] | None:
     text, lines, table, code = group_sum(scores, methods, sizes, asked.lang, each=each)
     answer = Answer(asked.lang, text, lines=tuple(lines), tables=(table,), code=tuple(map(resolve, code)))
     return answer, Sum("group_baseline", tuple(scores), tuple(methods))
+
+
+def _remax(asked: Asked) -> Answer | None:
+    """Each sampled answer's score less the greedy answer's."""
+    greedy = number_after(asked.text, "counts").get("greedy")
+    if greedy is None or not asked.says("remax"):
+        return None
+    lists = [asked.lists[name] for name in ("scores", "rewards", UNNAMED, "advantages") if name in asked.lists]
+    one = number_after(asked.text, "counts").get("sampled")
+    scores = lists[0] if lists else [one] if one is not None else []
+    if not 1 <= len(scores) <= LONGEST:
+        return None
+    credit = remax([[score] for score in scores], [[1]] * len(scores), [greedy] * len(scores))
+    advantages = [row[0] for row in credit]
+    asked.code.append("mingce.algorithms.advantage.remax")
+    lines = [
+        f"A_{k} = {shown(score)} − {rows.bracketed(greedy)} = {shown(advantage)}"
+        for k, (score, advantage) in enumerate(zip(scores, advantages, strict=True), start=1)
+    ]
+    return asked.answer("sum_remax", lines, greedy=shown(greedy), rows=rows.listed(advantages))
 
 
 def _same_for_all(text: str, count: int) -> list[float] | None:
@@ -223,18 +244,22 @@ def _sentences(text: str) -> list[str]:
 def _updates(asked: Asked) -> Answer | None:
     """How often the parameters are updated in a step."""
     counts = number_after(asked.text, "counts")
-    batch, mini = counts.get("batch"), counts.get("mini_batch")
-    if not batch or not mini or not asked.says("updates"):
+    batch, mini, parts = counts.get("batch"), counts.get("mini_batch"), counts.get("mini_batches")
+    if not ((batch and mini) or parts) or not asked.says("updates"):
         return None
-    epochs, n = counts.get("epochs", 1.0), counts.get("samples", 1.0)
-    times = math.ceil(batch / mini)
-    lines = [f"⌈{shown(batch)}/{shown(mini)}⌉ = {times}", f"{times}·{shown(epochs)} = {shown(times * epochs)}"]
-    if n > 1:
+    epochs, n, lines = counts.get("epochs", 1.0), counts.get("samples", 1.0), []
+    times = int(parts or 0)
+    if batch and mini:
+        times = math.ceil(batch / mini)
+        lines = [f"⌈{shown(batch)}/{shown(mini)}⌉ = {times}"]
+    lines.append(f"{times}·{shown(epochs)} = {shown(times * epochs)}")
+    if n > 1 and batch and mini:
         lines.append(f"{shown(batch)}·{shown(n)} = {shown(batch * n)};  {shown(mini)}·{shown(n)} = {shown(mini * n)}")
     return asked.answer("sum_updates", lines, times=times, epochs=shown(epochs), updates=shown(times * epochs))
 
 
 _KINDS: tuple[Callable[[Asked], tuple[Answer, Sum] | None], ...] = (
+    _of("methods_compared", _remax),
     _group,
     _of("whitening", _whitened),
     _of("explained_variance", _explained),

@@ -10,8 +10,14 @@ from mingce.base.texts import named, texts
 
 NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 MOST = 4096
-_GAP = r"(?:\s*[,，、;；]\s*(?:and\s+|和\s*)?|\s+(?:and\s+|和\s*)?|\s*和\s*)"
-_LIST = re.compile(rf"(?<![\w.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![\w.%]|\s*[)）]?\s*[岁年月])")
+_GAP = r"(?:\s*[,，、;；]\s*(?:and\s+|[和与]\s*)?|\s+(?:and\s+|[和与]\s*)?|\s*[和与]\s*)"
+_LIST = re.compile(
+    rf"(?<![A-Za-zα-ω\d_.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_.%]|\s*[)）]?\s*[岁年月个条轮次步题道组])"
+)
+_NUMERALS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
+_UNITS = {"十": 10, "百": 100, "千": 1000}
+_WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+_COUNT = rf"{NUMBER}|[{''.join((*_NUMERALS, *_UNITS))}]{{1,9}}|\b(?:{'|'.join(_WORDS)})\b"
 _BEFORE, _BEHIND = 48, 16
 UNNAMED = ""
 
@@ -30,6 +36,21 @@ def read_lists(text: str) -> dict[str, list[float]]:
 
 def number(text: str) -> float:
     return float(text.replace("−", "-"))
+
+
+def count(text: str) -> float:
+    """A number in figures or in words: `8`, 十六, 两百, `three`."""
+    if text.lower() in _WORDS:
+        return float(_WORDS.index(text.lower()))
+    if text[0] not in _NUMERALS and text[0] not in _UNITS:
+        return number(text)
+    total, digit = 0, None
+    for sign in text:
+        if sign in _UNITS:
+            total, digit = total + (1 if digit is None else digit) * _UNITS[sign], None
+        else:
+            digit = (digit or 0) * 10 + _NUMERALS[sign]
+    return float(total + (digit or 0))
 
 
 def _last_name(text: str) -> str | None:
@@ -64,12 +85,12 @@ def named_in(text: str, key: str) -> list[str]:
 
 
 def number_after(text: str, key: str) -> dict[str, float]:
-    """The single number behind each name of a table of texts/quantities: `rollout.n=8`, or `8 responses each`."""
+    """The single number behind each name of a table of texts/quantities: `n=8`, `8 responses each`, 两个 epoch."""
     found: dict[str, float] = {}
     zh, en = (named(texts("quantities", lang)[key]) for lang in LANGS)
     for name in en:
         for one in (zh[name], en[name]):
-            match = re.search(one.replace("<n>", rf"({NUMBER})"), text, re.IGNORECASE | re.ASCII)
+            match = re.search(one.replace("<n>", rf"({_COUNT})"), text, re.IGNORECASE | re.ASCII)
             if match:
-                found.setdefault(name, number(next(part for part in match.groups() if part)))
+                found.setdefault(name, count(next(part for part in match.groups() if part)))
     return found

@@ -152,7 +152,7 @@ def credit_backward(rollout: Rollout, t: int) -> Values:
     """The same credit summed forwards, and what comes out when rewards are added in place of TD errors."""
     w = walk(rollout)
     k, decay = w.place(t), w.decay
-    wrong = reference.discounted_sum([*w.rewards[:-1], w.deltas[-1]], decay)
+    wrong = reference.discounted_sum(w.rewards, decay)
     return credit_numbers(rollout, t) | {
         "forward": plain(math.fsum(decay**j * delta for j, delta in enumerate(w.deltas[k:]))),
         "last_weight": decay ** (len(w.slots) - 1),
