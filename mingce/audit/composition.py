@@ -288,6 +288,16 @@ def _gain(e: Evidence, found: Account) -> float | None:
     return gain if gain > 1e-6 else None
 
 
+def nothing_scored(e: Evidence) -> bool:
+    """Whether rewards were whitened though no row scored: nothing but the KL is in them, over a variance near ε."""
+    if not e.settings.whiten_rewards:
+        return False
+    if "scores" in e.dump.columns:
+        return not finite(e["scores"]).any()
+    outcome = outcomes(e)
+    return outcome is not None and not outcome.any()
+
+
 def outcomes(e: Evidence) -> Floats | None:
     """[B] the rows' scores where they are stored apart; 0 where one is not finite."""
     if "outcome" not in e.dump.rows:

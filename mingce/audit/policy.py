@@ -103,7 +103,10 @@ def few_rows(e: Evidence) -> Iterator[Finding]:
     }  # fmt: skip
     share = len(rows[other]) / max(int(e.mask.any(axis=1).sum()), 1)
     fault = FEW_POLICIES if first.kind == "policy" else FEW_ROWS
-    yield Finding(fault, columns[0], values, _strayed(e, columns, found[other]), share, classes=classes)
+    part = first.end + 1 - first.start < 0.5 * int(e.mask[first.row].sum())
+    # a policy that has learned may leave its reference for a stretch of a row
+    level: Severity | None = "suspicious" if other == "ref_log_probs" and part and len(rows[other]) == 1 else None
+    yield Finding(fault, columns[0], values, _strayed(e, columns, found[other]), share, level, classes)
 
 
 def _strayed(e: Evidence, columns: tuple[str, str], found: list[Stray]) -> tuple[Place, ...]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mingce.audit.composition import FAIR, GOOD, Account, account, exceptions, leaks, outcomes
+from mingce.audit.composition import FAIR, GOOD, Account, account, exceptions, leaks, nothing_scored, outcomes
 from mingce.audit.credit import OTHER_SETTINGS
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
@@ -63,6 +63,9 @@ _RATIOS = {
 
 def composition(e: Evidence) -> Iterator[Finding]:
     """r = s − β·k on chosen tokens and r = s elsewhere; which k, which β."""
+    if nothing_scored(e):
+        yield Finding(REWARDS_WHITENED, "rewards")
+        return
     found = account(e)
     if found is None or not found.quiet.any():
         return

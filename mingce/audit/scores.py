@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mingce.audit.composition import FAIR, Account, account, held_scores, outcomes
+from mingce.audit.composition import FAIR, Account, account, held_scores, nothing_scored, outcomes
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, rows_with
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.geometry import chosen_pads
@@ -51,7 +51,7 @@ def _scores(e: Evidence) -> Floats | None:
 
 def placement(e: Evidence) -> Iterator[Finding]:
     """A response's one score belongs on its last chosen token."""
-    scores = _scores(e)
+    scores = None if nothing_scored(e) else _scores(e)
     if scores is None:
         return
     misplaced = list(_placed(e, scores, "scores" if "scores" in e.dump.columns else "rewards"))
