@@ -354,7 +354,13 @@ def test_methods_of_code_are_read_as_functions(question: str, verdicts: list[str
 
 
 @pytest.mark.parametrize(
-    "question", ["why divide by std in GRPO?", "why does GRPO divide by std", "GRPO 为啥要除以 std"]
+    "question",
+    [
+        "why divide by std in GRPO?",
+        "why does GRPO divide by std",
+        "why divide by the standard deviation in GRPO",
+        "GRPO 为啥要除以 std",
+    ],
 )
 def test_why_grpo_divides_is_answered(question: str) -> None:
     answer, text = asked(question)

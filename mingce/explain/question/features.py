@@ -11,6 +11,7 @@ from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
 
 BEGINNING, ALIKE = 5, 0.85
+OTHER_FIELD = "other_field"
 _PATH = re.compile(r"@\[?[\w.-]+(?:/[\w.-]+)*\]?|[\w.-]+(?:/[\w.-]+)*\.(?:py|md|yaml|json)\b(?::\d+)?|\b\w+\.py\b")
 _NUMBERS = re.compile(r"[-−]?\d+\.\d+|\[\[?[-−\d.,，\s]*\]?\]")
 _LATEX = re.compile(r"\\([a-z]+)")
@@ -102,7 +103,7 @@ def _misspelt(word: str) -> str | None:
 def _beginnings() -> dict[str, list[tuple[str, str]]]:
     found: dict[str, list[tuple[str, str]]] = {}
     for concept, terms in concepts().items():
-        for term in terms:
+        for term in terms if concept != OTHER_FIELD else ():  # "divide" is no "dividend"
             if _WORD.fullmatch(term) and len(term) > BEGINNING:
                 found.setdefault(term[:BEGINNING], []).append((term, concept))
     return found
