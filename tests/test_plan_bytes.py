@@ -26,8 +26,8 @@ from mingce.plan.job import Job
 def small(family: str) -> PretrainedConfig:
     if family == "gpt2":
         return GPT2Config(vocab_size=512, n_embd=64, n_layer=3, n_head=4, n_positions=128)
-    more = {"num_key_value_heads": 2} if family in ("llama", "qwen2", "qwen3") else {}
-    more |= {"head_dim": 16} if family == "qwen3" else {}
+    more: dict[str, Any] = {} if family == "gpt_neox" else {"num_key_value_heads": 2, "pad_token_id": None}
+    more |= {"head_dim": 16} if family == "qwen3" else {"sliding_window": None} if family in ("mistral", "phi3") else {}
     return type(FAMILIES[family])(**(SMALL | more))
 
 
