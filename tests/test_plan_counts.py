@@ -24,6 +24,9 @@ from mingce.plan.presets import TINY as TINY_MODEL
 from mingce.plan.shape import ModelShape
 
 VARIANTS: dict[str, dict[str, Any]] = {
+    "mistral": {"head_dim": 24, "tie_word_embeddings": True},
+    "phi3": {"tie_word_embeddings": True},
+    "smollm3": {"tie_word_embeddings": False, "attention_bias": True},
     "llama": {"attention_bias": True, "mlp_bias": True, "tie_word_embeddings": True, "head_dim": 16},
     "qwen2": {"tie_word_embeddings": True},
     "qwen3": {"attention_bias": True},
