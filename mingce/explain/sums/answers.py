@@ -101,7 +101,7 @@ def _group(asked: Asked) -> tuple[Answer, Sum] | None:
 def _remax(asked: Asked) -> Answer | None:
     """Each sampled answer's score less the greedy answer's."""
     greedy = number_after(asked.text, "counts").get("greedy")
-    if greedy is None or not asked.says("remax"):
+    if greedy is None or not asked.says(remax.__name__):
         return None
     lists = [asked.lists[name] for name in ("scores", "rewards", UNNAMED, "advantages") if name in asked.lists]
     one = number_after(asked.text, "counts").get("sampled")
