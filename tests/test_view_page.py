@@ -200,8 +200,10 @@ def test_charts_explain_themselves_and_lead_to_a_step(tab: Tab) -> None:
     card = page.locator('[data-metric="critic/kl"]')
     expect(card).to_contain_text("distance to the reference")
     chart = card.locator(".u-over")
-    box = chart.bounding_box()
-    assert box is not None
+    box = None
+    while box is None:  # a chart that is drawn anew has none for a moment
+        expect(chart).to_be_visible()
+        box = chart.bounding_box()
     chart.click(position={"x": box["width"] - 2, "y": 20})
     expect(page.locator("main h1")).to_have_text(f"Step {TRAINED}")
 
