@@ -17,7 +17,10 @@ import pytest
 from rich.console import Console
 from test_train import SMALL, same_files
 
-from mingce.base.errors import ClusterError, RewardError
+from mingce.base.errors import ClusterError, RankFault, RewardError
+from mingce.config import Config
+from mingce.engine import group as group_module
+from mingce.engine.cluster import ray_package
 from mingce.engine.group import Group
 from mingce.record.run import Run
 from mingce.sources.runs import RunSource
@@ -82,6 +85,49 @@ def test_killed_while_learning_or_saving_it_ends_bit_for_bit_the_same(
     assert "its process died" in events[0].why
     assert events[0].why in said
     assert json.loads(run.timings_path.read_text().splitlines()[-1])["perf/restarts"] == 1
+
+
+def test_the_dead_rank_is_named_though_its_neighbour_failed_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The neighbour's closed connection may reach us before Ray has noticed the death."""
+    ray = ray_package()
+
+    class Ray:
+        exceptions = ray.exceptions
+
+        def wait(self, refs: list[str], timeout: float) -> tuple[list[str], list[str]]:
+            return refs[:1], refs[1:]
+
+        def get(self, ref: str) -> str:
+            if ref == "neighbour":
+                raise ray.exceptions.RayTaskError("update", "", RuntimeError("Connection closed by peer"))
+            if ref == "dead":
+                raise ray.exceptions.ActorDiedError()
+            return "well"
+
+    class Asked:
+        def __init__(self, ref: str):
+            self.run = self
+            self.ref = ref
+
+        def remote(self, *_: Any) -> str:
+            return self.ref
+
+    monkeypatch.setattr(group_module, "ray_package", Ray)
+    monkeypatch.setattr(group_module, "expect_cluster", lambda error=None: None)
+    for refs, said in (
+        (("neighbour", "well 1", "dead"), "rank 2 of actor was lost in update: its process died"),
+        (
+            ("well 0", "neighbour", "well 2"),
+            "rank 1 of actor was lost in update: RuntimeError: Connection closed by peer",
+        ),
+        (("dead", "neighbour"), "rank 0 of actor was lost in update: its process died"),
+    ):
+        group = Group(Config(), ["actor"], len(refs), 0)
+        group.actors = [Asked(ref) for ref in refs]
+        monkeypatch.setattr(group, "kill", lambda: None)
+        with pytest.raises(RankFault) as fault:
+            group.call("update")
+        assert str(fault.value) == said
 
 
 @pytest.mark.slow

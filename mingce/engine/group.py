@@ -17,6 +17,11 @@ from mingce.engine.shares import Place
 LOOK = 2.0
 """Seconds between looks at whether the cluster is still there."""
 
+GRACE = 5.0
+"""Seconds for Ray to notice that a process died, once a rank that talks to it has failed."""
+
+DIED = "its process died"
+
 
 class Group:
     """`ranks` processes that hold the same roles."""
@@ -97,22 +102,40 @@ class Group:
                 self.kill()
                 raise RankFault(f"{late} did not finish {method} within {seconds:g} s (ray.timeout)")
             for ref in done:
-                answers[rank_of[ref]] = self._answer(ref, rank_of[ref], method)
+                answers[rank_of[ref]] = self._answer(ref, rank_of, method)
         return answers
 
-    def _answer(self, ref: Any, rank: int, method: str) -> Any:
+    def _answer(self, ref: Any, rank_of: dict[Any, int], method: str) -> Any:
         ray = ray_package()
         try:
             answer = ray.get(ref)
         except ray.exceptions.RayError as error:
             expect_cluster(error)
-            who = self._who(rank)
+            died = isinstance(error, ray.exceptions.ActorDiedError)
+            cause = ref if died else self._died(rank_of, ref)
+            fault = f"{self._who(rank_of[cause])} was lost in {method}: {_reason(error) if cause is ref else DIED}"
             self.kill()
-            raise RankFault(f"{who} was lost in {method}: {_reason(error)}") from error
+            raise RankFault(fault) from error
         if isinstance(answer, Mistake):
             self.kill()
             raise _as_error(answer)
         return answer
+
+    def _died(self, rank_of: dict[Any, int], failed: Any) -> Any:
+        """The question of a rank whose process died, or `failed`: its neighbour may fail before Ray notices."""
+        ray = ray_package()
+        others = [ref for ref in rank_of if ref is not failed]
+        until = time.monotonic() + GRACE
+        while others and (left := until - time.monotonic()) > 0:
+            done, others = ray.wait(others, timeout=left)
+            for ref in done:
+                try:
+                    ray.get(ref)
+                except ray.exceptions.ActorDiedError:
+                    return ref
+                except ray.exceptions.RayError:
+                    continue
+        return failed
 
     def _who(self, rank: int) -> str:
         where = "(process {1} on {0})".format(*self.processes[rank]) if self.processes else ""
@@ -140,7 +163,7 @@ def _reason(error: Exception) -> str:
             ": "
         )
     if isinstance(error, exceptions.ActorDiedError):
-        return "its process died"
+        return DIED
     return type(error).__name__
 
 
