@@ -11,9 +11,9 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.base.numbers import percent
-from mingce.watch.base import Summary
-from mingce.watch.text import MUTED, duration
-from mingce.watch.tokens import visible
+from mingce.progress.base import Summary
+from mingce.progress.text import MUTED, duration
+from mingce.progress.tokens import visible
 
 LONGEST_ANSWER = 60
 """Cells; a longer text is cut, so that a table of answers stays a table."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from rich.cells import cell_len
 from rich.text import Text
 
-from mingce.watch.text import MUTED
+from mingce.progress.text import MUTED
 
 TRACK = "#5c6370"
 STAGE_COLOURS = {

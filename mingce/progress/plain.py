@@ -11,9 +11,9 @@ from rich.console import Console
 from rich.text import Text
 
 from mingce.base.numbers import figure, percent, rounded
-from mingce.watch.base import Clock, Summary, Watch
-from mingce.watch.summary import print_summary
-from mingce.watch.text import duration, padded
+from mingce.progress.base import Clock, Progress, Summary
+from mingce.progress.summary import print_summary
+from mingce.progress.text import duration, padded
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger
@@ -31,7 +31,7 @@ STEP_FIGURES = (
 )
 
 
-class PlainWatch(Watch):
+class PlainProgress(Progress):
     """At most one line per step and per two seconds, the first, the last and every validation always."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
@@ -56,8 +56,11 @@ class PlainWatch(Watch):
         self._stage, self._stage_step = self.text.get(name, name), step
         self._say_where("")
 
-    def progress(self, done: int, total: int) -> None:
-        self._say_where(f" {done}/{total}")
+    def progress(self, done: int, total: int, share: float | None = None) -> None:
+        super().progress(done, total, share)
+        left = self.stage_left()
+        rest = "" if left is None else f"  {self.text['left'].format(time=duration(left))}"
+        self._say_where(f" {done}/{total}{rest}")
 
     def step(
         self, step: int, metrics: dict[str, float], ledger: Ledger | None, tokens: Callable[[int], list[str]] | None

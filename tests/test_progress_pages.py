@@ -1,4 +1,4 @@
-"""What a watch prints: plain lines, the live page, the last words; and who gets which."""
+"""What a progress prints: plain lines, the live page, the last words; and who gets which."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from progress_pages import ANSWERS, METRICS, PHRASES, Plain, Ticking, rollouts, terminal
 from rich.console import Console
-from watch_pages import ANSWERS, METRICS, PHRASES, Plain, Ticking, rollouts, terminal
 
-from mingce.watch import Summary, watch_for
-from mingce.watch.board import Board, Clockwork
-from mingce.watch.curves import BLOCKS
-from mingce.watch.live import LARGEST_SHARE, LiveWatch, pause_after
-from mingce.watch.plain import PlainWatch
-from mingce.watch.tokens import sampled_answer
+from mingce.progress import Summary, progress_for
+from mingce.progress.board import Board, Clockwork
+from mingce.progress.curves import BLOCKS
+from mingce.progress.live import LARGEST_SHARE, LiveProgress, pause_after
+from mingce.progress.plain import PlainProgress
+from mingce.progress.tokens import sampled_answer
 
 CONTROL = re.compile(r"[\x00-\x09\x0b-\x1f\x7f]")
 
@@ -39,7 +39,7 @@ def test_a_step_is_one_line_in_a_fixed_form() -> None:
 
 def test_the_validation_before_the_first_step_is_no_step_time() -> None:
     plain = Plain()
-    plain.watch.stage("validate", 0)
+    plain.progress.stage("validate", 0)
     plain.clock.now += 50
     plain.step(1, 1.0)
     assert plain.lines[-1].endswith("1.00 s/step  0:39 left")
@@ -48,7 +48,7 @@ def test_the_validation_before_the_first_step_is_no_step_time() -> None:
 def test_the_same_step_in_chinese_and_without_a_critic() -> None:
     plain = Plain("zh")
     plain.clock.now += 1
-    plain.watch.step(1, {"critic/score/mean": 0.5, "critic/kl": math.nan}, None, None)
+    plain.progress.step(1, {"critic/score/mean": 0.5, "critic/kl": math.nan}, None, None)
     assert plain.lines[3] == "第  1/40 步  得分 0.500  KL nan"
 
 
@@ -63,22 +63,35 @@ def test_quick_steps_make_a_line_every_two_seconds_and_the_first_and_last_always
 
 def test_what_takes_long_says_how_far_it_is_ever_more_rarely() -> None:
     plain = Plain()
-    plain.watch.stage("generate", 1)
+    plain.progress.stage("generate", 1)
     for done in range(100):
         plain.clock.now += 1
-        plain.watch.progress(done, 100)
+        plain.progress.progress(done, 100)
     said = [line for line in plain.lines if "generate" in line]
     assert said[0] == "step  1/40  generate 1/100  0:02 elapsed"
     assert [int(line.split()[3].partition("/")[0]) for line in said] == [1, 5, 13, 29, 59, 89]
+
+
+def test_a_stage_whose_share_is_known_says_when_it_will_be_over() -> None:
+    plain = Plain()
+    plain.progress.stage("validate", 0)
+    for tenth in range(1, 10):
+        plain.clock.now += 10
+        plain.progress.progress(0, 400, tenth / 10)
+    assert plain.lines[-1].endswith("validate 0/400  0:20 left  1:20 elapsed"), plain.lines[-1]
+    made = board("en")
+    made.stage, made.counted = "validate", (0, 400)
+    page = "\n".join(line.plain for line in made.lines(Clockwork(90.0, None, None, 10.0), 79, 29))
+    assert "0:10 left" in page
 
 
 def test_steps_of_a_few_seconds_need_no_lines_of_progress_between() -> None:
     plain = Plain(steps=4)
     for step in (1, 2, 3, 4):
         for _ in range(6):
-            plain.watch.stage("update_actor", step)
+            plain.progress.stage("update_actor", step)
             plain.clock.now += 0.5
-        plain.watch.step(step, METRICS, None, None)
+        plain.progress.step(step, METRICS, None, None)
     progress = [line for line in plain.lines if "actor update" in line]
     assert len(progress) == 1  # in the first step, when nothing is known yet
     assert sum(line.startswith("step") for line in plain.lines) == 4 + 1
@@ -86,9 +99,9 @@ def test_steps_of_a_few_seconds_need_no_lines_of_progress_between() -> None:
 
 def test_validation_and_notes_are_always_said() -> None:
     plain = Plain()
-    plain.watch.validated(0, {"val/accuracy_greedy": 0.95, "val/accuracy_sampled": 0.405, "val/score_mean": 0.41})
-    plain.watch.note("KL is in the reward")
-    plain.watch.note("checkpoint damaged [red]", True)
+    plain.progress.validated(0, {"val/accuracy_greedy": 0.95, "val/accuracy_sampled": 0.405, "val/score_mean": 0.41})
+    plain.progress.note("KL is in the reward")
+    plain.progress.note("checkpoint damaged [red]", True)
     assert plain.lines[3:] == [
         "validation at step 0  sampled 40.5%  greedy 95.0%  score 0.410",
         "KL is in the reward",
@@ -179,21 +192,21 @@ class Pauses(threading.Event):
 
 def test_the_trainers_calls_draw_nothing_only_the_drawing_thread_does() -> None:
     console, _ = terminal()
-    watch = LiveWatch(console, "en", Ticking())
-    watch._over = pauses = Pauses(0)  # the thread ends before its first frame
-    watch.begin("title", [("task", "arithmetic")], 1, 60)
-    watch._thread.join()
-    drawn = watch.frames
+    progress = LiveProgress(console, "en", Ticking())
+    progress._over = pauses = Pauses(0)  # the thread ends before its first frame
+    progress.begin("title", [("task", "arithmetic")], 1, 60)
+    progress._thread.join()
+    drawn = progress.frames
     ledger, tokens = rollouts("en")
     for step in range(1, 61):
-        watch.stage("generate", step)
+        progress.stage("generate", step)
         for done in range(100):
-            watch.progress(done, 100)
-        watch.step(step, METRICS, ledger, lambda row: tokens)
-        watch.validated(step, {"val/accuracy_sampled": 0.5})
-    assert watch.frames == drawn
-    watch.close()
-    assert watch.frames == drawn + 1  # how it stood at the end
+            progress.progress(done, 100)
+        progress.step(step, METRICS, ledger, lambda row: tokens)
+        progress.validated(step, {"val/accuracy_sampled": 0.5})
+    assert progress.frames == drawn
+    progress.close()
+    assert progress.frames == drawn + 1  # how it stood at the end
     assert pauses.asked == [1 / 8]
 
 
@@ -204,23 +217,23 @@ def test_frames_come_at_most_eight_a_second_and_cost_at_most_a_hundredth() -> No
         assert cost / (cost + pause_after(cost)) < LARGEST_SHARE <= 0.02
     assert pause_after(0.5) == 1.0  # one slow frame does not freeze the page
     console, _ = terminal()
-    watch = LiveWatch(console, "en")
-    watch._over = pauses = Pauses(20)
-    drawn = watch.frames
-    watch.begin("title", [], 1, 60)
-    watch._thread.join()
-    assert watch.frames == drawn + 1 + 20
+    progress = LiveProgress(console, "en")
+    progress._over = pauses = Pauses(20)
+    drawn = progress.frames
+    progress.begin("title", [], 1, 60)
+    progress._thread.join()
+    assert progress.frames == drawn + 1 + 20
     assert min(pauses.asked) >= 1 / 8
-    watch.close()
+    progress.close()
 
 
 def test_a_frame_never_waits_for_the_trainer() -> None:
     console, _ = terminal()
-    watch = LiveWatch(console, "en")
-    before = watch._frame()
+    progress = LiveProgress(console, "en")
+    before = progress._frame()
     found: list[object] = []
-    with watch._lock:  # the trainer is changing the page, and may be interrupted there by a signal
-        thread = threading.Thread(target=lambda: found.append(watch._frame()))
+    with progress._lock:  # the trainer is changing the page, and may be interrupted there by a signal
+        thread = threading.Thread(target=lambda: found.append(progress._frame()))
         thread.start()
         thread.join(timeout=300)
     assert found == [before]
@@ -232,11 +245,11 @@ def test_the_terminal_is_left_as_it_was(fails: bool, monkeypatch: pytest.MonkeyP
     stdout, stderr = sys.stdout, sys.stderr
 
     def train() -> None:
-        with LiveWatch(console, "zh") as watch:
-            watch.begin("title", [], 1, 60)
-            watch.note("自检通过")
+        with LiveProgress(console, "zh") as progress:
+            progress.begin("title", [], 1, 60)
+            progress.note("自检通过")
             print("a stray print is shown above the page")
-            watch.step(1, METRICS, None, None)
+            progress.step(1, METRICS, None, None)
             if fails:
                 raise RuntimeError("the disk is full")
 
@@ -249,14 +262,14 @@ def test_the_terminal_is_left_as_it_was(fails: bool, monkeypatch: pytest.MonkeyP
     assert file.getvalue().count("\x1b[?25l") == file.getvalue().count("\x1b[?25h") == 1  # cursor hidden, shown
     assert "自检通过" in file.getvalue()
     assert "a stray print" in file.getvalue()
-    assert not any(thread.name == "mingce-watch" for thread in threading.enumerate())
+    assert not any(thread.name == "mingce-progress" for thread in threading.enumerate())
 
 
 def test_closing_twice_or_before_beginning_is_harmless() -> None:
     console, file = terminal()
-    watch = LiveWatch(console, "en")
-    watch.close()
-    watch.close()
+    progress = LiveProgress(console, "en")
+    progress.close()
+    progress.close()
     assert file.getvalue() == ""
 
 
@@ -281,9 +294,9 @@ def summary(**changes: object) -> Summary:
 @pytest.mark.parametrize("lang", ["zh", "en"])
 def test_the_last_words_are_the_same_live_and_plain(lang: str) -> None:
     plain = Plain(lang)
-    plain.watch.end(summary())
+    plain.progress.end(summary())
     console, file = terminal(width=80)
-    live = LiveWatch(console, lang)
+    live = LiveProgress(console, lang)
     live.begin("title", [], 1, 60)
     live.end(summary())
     coloured_words = re.sub(r"\x1b\[[0-9;?]*[A-Za-z]", "", file.getvalue())
@@ -298,7 +311,7 @@ def test_the_last_words_are_the_same_live_and_plain(lang: str) -> None:
 
 def test_a_stopped_run_says_so_and_unmeasured_parts_are_left_out() -> None:
     plain = Plain()
-    plain.watch.end(
+    plain.progress.end(
         summary(stopped="Ctrl-C", steps=12, greedy_before=None, greedy_after=None, sampled_after=None, answers=())
     )
     words = "\n".join(plain.lines)
@@ -324,7 +337,7 @@ def screen(monkeypatch: pytest.MonkeyPatch) -> Iterator[io.TextIOWrapper]:
 
 
 def test_a_terminal_gets_the_live_page(screen: io.TextIOWrapper) -> None:
-    assert isinstance(watch_for(Console(file=screen), "zh"), LiveWatch)
+    assert isinstance(progress_for(Console(file=screen), "zh"), LiveProgress)
 
 
 @pytest.mark.parametrize(("name", "value"), [("CI", "true"), ("TERM", "dumb"), ("TTY_INTERACTIVE", "0")])
@@ -332,11 +345,11 @@ def test_ci_and_terminals_that_cannot_redraw_get_plain_lines(
     screen: io.TextIOWrapper, name: str, value: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(name, value)
-    assert isinstance(watch_for(Console(file=screen), "en"), PlainWatch)
+    assert isinstance(progress_for(Console(file=screen), "en"), PlainProgress)
 
 
 def test_a_file_gets_plain_lines_even_if_colours_are_forced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("CI", raising=False)
     monkeypatch.setenv("FORCE_COLOR", "1")
     with (tmp_path / "log").open("w") as file:
-        assert isinstance(watch_for(Console(file=file), "en"), PlainWatch)
+        assert isinstance(progress_for(Console(file=file), "en"), PlainProgress)

@@ -12,11 +12,11 @@ from rich.console import Console, Group
 from rich.live import Live
 from rich.text import Text
 
-from mingce.watch.base import Clock, Summary, Watch
-from mingce.watch.board import Board, Clockwork
-from mingce.watch.summary import print_summary
-from mingce.watch.text import MUTED, padded
-from mingce.watch.tokens import sampled_answer
+from mingce.progress.base import Clock, Progress, Summary
+from mingce.progress.board import Board, Clockwork
+from mingce.progress.summary import print_summary
+from mingce.progress.text import MUTED, padded
+from mingce.progress.tokens import sampled_answer
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger
@@ -31,7 +31,7 @@ HOLD, SHOW = "\x1b[?2026h", "\x1b[?2026l"
 """Around a frame: a terminal that knows these shows it only when it is whole, without flicker; others ignore them."""
 
 
-class LiveWatch(Watch):
+class LiveProgress(Progress):
     """Facts and notes scroll by above; below them a page of at most 24 lines is redrawn until the run ends."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
@@ -41,7 +41,7 @@ class LiveWatch(Watch):
         self._board = Board(self.text)
         self._lock = RLock()  # re-entrant: a signal handler of the trainer may leave a note at any moment
         self._over = Event()
-        self._thread = Thread(target=self._draw, name="mingce-watch", daemon=True)
+        self._thread = Thread(target=self._draw, name="mingce-progress", daemon=True)
         self._live = Live(
             console=console, auto_refresh=False, get_renderable=self._frame, vertical_overflow="crop", transient=False
         )
@@ -67,8 +67,9 @@ class LiveWatch(Watch):
         with self._lock:
             self._board.stage, self._board.counted = name, None
 
-    def progress(self, done: int, total: int) -> None:
+    def progress(self, done: int, total: int, share: float | None = None) -> None:
         with self._lock:
+            super().progress(done, total, share)
             self._board.counted = done, total
 
     def step(
@@ -114,7 +115,7 @@ class LiveWatch(Watch):
         if self._lock.acquire(blocking=False):
             try:
                 width, height = self.console.size
-                now = Clockwork(self.clock() - self.began, self.time_left(), self.pace.seconds)
+                now = Clockwork(self.clock() - self.began, self.time_left(), self.pace.seconds, self.stage_left())
                 # one column and one line less: a terminal that wraps or scrolls at its edge would garble the page
                 lines = self._board.lines(now, min(width - 1, WIDEST), height - 1)
                 for line in lines:

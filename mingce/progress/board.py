@@ -11,11 +11,11 @@ from rich.cells import cell_len
 from rich.text import Text
 
 from mingce.base.numbers import figure, percent
-from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
-from mingce.watch.base import PACE_STEPS
-from mingce.watch.curves import Curve, sparkline
-from mingce.watch.text import MUTED, STAGES, duration, padded
-from mingce.watch.tokens import Answer, coloured, fold, scale
+from mingce.progress.bars import progress_bar, split_bar, split_legend, stage_shares
+from mingce.progress.base import PACE_STEPS
+from mingce.progress.curves import Curve, sparkline
+from mingce.progress.text import MUTED, STAGES, duration, padded
+from mingce.progress.tokens import Answer, coloured, fold, scale
 
 SPINNER = "⠋⠙⠹⠸⠼⠴⠦⠧⠇⠏"
 VALUE, RANGE = 8, 18
@@ -47,11 +47,12 @@ CURVES = (
 
 @dataclass
 class Clockwork:
-    """The times of one frame: seconds since the start, left, and per step (None: unknown)."""
+    """The times of one frame: seconds since the start, left, per step, and left of the stage (None: unknown)."""
 
     elapsed: float
     left: float | None
     pace: float | None
+    stage_left: float | None = None
 
 
 @dataclass
@@ -120,6 +121,8 @@ class Board:
         if self.counted is not None:
             done, total = self.counted
             now.append(f" {done}/{total} ").append_text(progress_bar(done / max(total, 1), 12, "#4ea8de"))
+            if clockwork.stage_left is not None:
+                now.append(f" {words['left'].format(time=duration(clockwork.stage_left))}", style=MUTED)
         if clockwork.pace is not None:
             pace = words["pace"].format(seconds=figure(clockwork.pace))
             now.append(padded(pace, max(0, width - now.cell_len), right=True), style=MUTED)

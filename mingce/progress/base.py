@@ -20,6 +20,8 @@ if TYPE_CHECKING:
 Clock = Callable[[], float]
 PACE_STEPS = 20
 """How many steps the moving mean of a step's seconds looks back."""
+LEAST_SPENT = 1.0
+"""Seconds of a stage from which on the rest of it is guessed."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +73,7 @@ class Pace:
         return max(0.0, steps * self.seconds - under_way)
 
 
-class Watch(ABC):
+class Progress(ABC):
     """The trainer's calls, in the order in which they come. Steps are numbered from 1; `steps` is the last one."""
 
     def __init__(self, console: Console, lang: str, clock: Clock = time.monotonic):
@@ -80,6 +82,7 @@ class Watch(ABC):
         self.pace = Pace(clock)
         self.began = clock()
         self.last_step, self.steps = 0, 0
+        self._stage_began, self._stage_share = self.began, None  # type: float, float | None
 
     def begin(self, title: str, facts: list[tuple[str, str]], first_step: int, steps: int) -> None:
         """Training starts, or resumes, at `first_step`; `facts` are (label, value) lines about it."""
@@ -92,12 +95,13 @@ class Watch(ABC):
 
     def stage(self, name: str, step: int) -> None:
         """A stage of a step begins."""
+        self._stage_began, self._stage_share = self.clock(), None
         if name != "validate":  # the validation before the first step is no part of a step's time
             self.pace.start()
 
-    @abstractmethod
-    def progress(self, done: int, total: int) -> None:
-        """How far the current stage is, in rows or micro-batches."""
+    def progress(self, done: int, total: int, share: float | None = None) -> None:
+        """How far the current stage is, in rows or micro-batches; `share` of its work, where that is known better."""
+        self._stage_share = share
 
     def step(
         self, step: int, metrics: dict[str, float], ledger: Ledger | None, tokens: Callable[[int], list[str]] | None
@@ -121,6 +125,13 @@ class Watch(ABC):
     def time_left(self) -> float | None:
         """Seconds until the last step has ended; None while nothing is known."""
         return self.pace.left(self.steps - self.last_step)
+
+    def stage_left(self) -> float | None:
+        """Seconds until the current stage has ended, by the share of its work that is done; None while unknown."""
+        spent = self.clock() - self._stage_began
+        if not self._stage_share or spent < LEAST_SPENT:
+            return None
+        return spent * (1 / self._stage_share - 1)
 
     def __enter__(self) -> Self:
         return self

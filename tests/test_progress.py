@@ -9,17 +9,17 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from progress_pages import METRICS, PHRASES, Ticking, rollouts
 from rich.cells import cell_len
 from rich.text import Text
-from watch_pages import METRICS, PHRASES, Ticking, rollouts
 
 from mingce.base.numbers import figure, percent
 from mingce.ledger import Ledger
-from mingce.watch.bars import progress_bar, split_bar, split_legend, stage_shares
-from mingce.watch.base import Pace
-from mingce.watch.curves import BLOCKS, CAPACITY, Curve, sparkline
-from mingce.watch.text import STAGES, duration, padded
-from mingce.watch.tokens import END, coloured, credit_style, fold, grouped, prompt_text, sampled_answer, visible
+from mingce.progress.bars import progress_bar, split_bar, split_legend, stage_shares
+from mingce.progress.base import Pace
+from mingce.progress.curves import BLOCKS, CAPACITY, Curve, sparkline
+from mingce.progress.text import STAGES, duration, padded
+from mingce.progress.tokens import END, coloured, credit_style, fold, grouped, prompt_text, sampled_answer, visible
 
 # ── words and figures ────────────────────────────────────────────────────────────────────────────────────────────────
 

@@ -10,7 +10,7 @@ from rich.console import Console
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentences
 from mingce.ledger import Ledger
-from mingce.watch.plain import PlainWatch
+from mingce.progress.plain import PlainProgress
 
 PHRASES = {lang: sentences("terminal", lang) for lang in LANGS}
 METRICS = {
@@ -57,17 +57,17 @@ def rollouts(lang: str = "zh", rows: int = 3) -> tuple[Ledger, list[str]]:
 
 
 class Plain:
-    """A plain watch that writes into memory, with its clock."""
+    """A plain progress that writes into memory, with its clock."""
 
     def __init__(self, lang: str = "en", steps: int = 40, first_step: int = 1):
         self.file, self.clock = io.StringIO(), Ticking()
-        self.watch = PlainWatch(Console(file=self.file), lang, self.clock)
-        self.watch.begin("title", [("task", "arithmetic"), ("批次", "64 × 4")], first_step, steps)
+        self.progress = PlainProgress(Console(file=self.file), lang, self.clock)
+        self.progress.begin("title", [("task", "arithmetic"), ("批次", "64 × 4")], first_step, steps)
 
     def step(self, step: int, seconds: float) -> None:
-        self.watch.stage("generate", step)
+        self.progress.stage("generate", step)
         self.clock.now += seconds
-        self.watch.step(step, METRICS, None, None)
+        self.progress.step(step, METRICS, None, None)
 
     @property
     def lines(self) -> list[str]:

@@ -12,8 +12,9 @@ from rich.cells import cell_len
 from rich.style import Style
 from rich.text import Text
 
+from mingce.base.conversation import asked
 from mingce.base.numbers import figure
-from mingce.watch.text import MUTED
+from mingce.progress.text import MUTED
 
 if TYPE_CHECKING:
     from mingce.ledger import Ledger
@@ -63,10 +64,10 @@ def sampled_answer(step: int, ledger: Ledger, tokens: Callable[[int], list[str]]
 
 
 def prompt_text(prompt: Any) -> str:
-    """A prompt in one line: the text itself, or what the last message of a chat says."""
+    """A prompt in one line: what a text asks, or what the last message of a chat says."""
     if isinstance(prompt, list) and prompt and isinstance(prompt[-1], dict):
         prompt = prompt[-1].get("content", "")
-    return visible(str(prompt).strip())
+    return visible(asked(str(prompt)))
 
 
 def visible(text: str) -> str:
