@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
+import math
 import random
 import re
 import sys
@@ -27,16 +28,21 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from tutor.grammar import generated_questions
 
-from mingce.explain.question.classifier import OTHER, expanded, known_rows, load
-from mingce.explain.question.features import features
+from mingce.explain.question.classifier import OTHER, Classifier, expanded, load
+from mingce.explain.question.features import features, wide_features
 from mingce.explain.question.propositions import propositions, without_polarity
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
 
 FOLDER = Path(__file__).parent / "tutor"
 MODELS = Path(__file__).parent.parent / "mingce" / "explain" / "question"
-PENALTY = {"topics": 8e-6, "points": 2e-5, "claims": 8e-6}
-STEPS, RATE = 150, 0.1
+PENALTY = {"topics": 8e-6, "points": 1e-5, "claims": 8e-6}
+STEPS, RATE = 120, 0.13
+WIDE = ("points",)
+"""Models that read every word, each weighed by how rare it is."""
+LIGHT = {"c": 0.4, "z": 0.5}
+"""How much pieces of words and single characters weigh beside whole words and pairs."""
+RAREST = 255
 SHORTEST_ANSWER = 9
 _SENTENCES = re.compile(r"[。；]|(?<=[a-z\d`])[.;] ")
 LEAST = 2
@@ -111,36 +117,59 @@ def claim_samples() -> list[Sample]:
     return samples
 
 
-def rows_of(samples: Iterable[Sample], names: dict[str, int]) -> tuple[list[list[int]], list[float]]:
-    """The known features of each sentence, and their share of its vector's length."""
-    rows = [known_rows(text, names) for text, _, _ in samples]
-    return rows, [1 / max(len(row), 1) ** 0.5 for row in rows]
+def vocabulary(name: str, samples: Iterable[Sample]) -> tuple[dict[str, int], bytes]:
+    """The features that at least LEAST sentences have, and in a wide model how rare each is."""
+    wide = name in WIDE
+    counts: Counter[str] = Counter()
+    total = 0
+    for text, _, _ in samples:
+        counts.update(wide_features(text) if wide else expanded(features(text)))
+        total += 1
+    strange = [] if wide else [f"?{k}" for k in range(5)]
+    names = [*strange, *sorted(one for one, count in counts.items() if count >= LEAST)]
+    rows = {one: k for k, one in enumerate(names)}
+    if not wide:
+        return rows, b""
+    most = math.log(total / LEAST)
+    return rows, bytes(max(1, round(RAREST * _light(one) * math.log(total / counts[one]) / most)) for one in names)
 
 
-def vocabulary(samples: Iterable[Sample]) -> dict[str, int]:
-    """The features that at least LEAST sentences have."""
-    counts = Counter(name for text, _, _ in samples for name in expanded(features(text)))
-    strange = [f"?{k}" for k in range(5)]
-    common = sorted(name for name, count in counts.items() if count >= LEAST)
-    return {name: k for k, name in enumerate((*strange, *common))}
+def _light(feature: str) -> float:
+    return LIGHT.get(feature[0], 1.0) if feature[0] != "z" or len(feature) == len("z:字") else 1.0
 
 
-def fit(samples: list[Sample], names: dict[str, int], classes: list[str], penalty: float) -> tuple[Any, Any]:
+def untrained(name: str, samples: list[Sample]) -> Classifier:
+    """A model that knows the features and classes and has no weights yet."""
+    names, rarity = vocabulary(name, samples)
+    classes = sorted({label for _, label, _ in samples})
+    return Classifier(packed(classes, 0.0, [0.0] * len(classes), "", list(names), rarity, b""))
+
+
+def packed(
+    classes: list[str], scale: float, bias: list[float], check: str, names: list[str], rarity: bytes, rows: bytes
+) -> bytes:
+    """A model's file."""
+    header = {"classes": classes, "scale": scale, "bias": bias, "checksum": check, "wide": bool(rarity)}
+    body = zlib.compress("\n".join(names).encode() + b"\n\n" + rarity + rows, 9)
+    return json.dumps(header, ensure_ascii=False).encode() + b"\n" + body
+
+
+def fit(samples: list[Sample], model: Classifier, penalty: float) -> tuple[Any, Any]:
     """Weights [features, classes] and biases, by Adam on the weighted log loss."""
     import torch  # only here: --check must be quick
 
-    rows, sizes = rows_of(samples, names)
+    places = {name: k for k, name in enumerate(model.classes)}
+    vectors = [model.vector(text) for text, _, _ in samples]
     counts = Counter(name for _, name, _ in samples)
-    weight = torch.tensor([w / counts[name] ** 0.5 for _, name, w in samples], dtype=torch.float64)
+    weight = torch.tensor([w / counts[name] ** 0.5 for _, name, w in samples])
     weight /= weight.sum()
-    targets = torch.tensor([classes.index(name) for _, name, _ in samples])
-    lengths = torch.tensor([len(row) for row in rows])
-    columns = torch.tensor([place for row in rows for place in row])
-    data = torch.repeat_interleave(torch.tensor(sizes, dtype=torch.float64), lengths)
-    at = torch.repeat_interleave(torch.arange(len(rows)), lengths)
-    matrix = torch.sparse_coo_tensor(torch.stack([at, columns]), data, (len(rows), len(names))).coalesce()
-    weights = torch.zeros(len(names), len(classes), dtype=torch.float64, requires_grad=True)
-    bias = torch.zeros(len(classes), dtype=torch.float64, requires_grad=True)
+    targets = torch.tensor([places[name] for _, name, _ in samples])
+    at = torch.tensor([k for k, vector in enumerate(vectors) for _ in vector])
+    columns = torch.tensor([place for vector in vectors for place in vector])
+    shares = torch.tensor([share for vector in vectors for share in vector.values()])
+    matrix = torch.sparse_coo_tensor(torch.stack([at, columns]), shares, (len(samples), len(model.rows))).coalesce()
+    weights = torch.zeros(len(model.rows), len(places), requires_grad=True)
+    bias = torch.zeros(len(places), requires_grad=True)
     adam = torch.optim.Adam([weights, bias], lr=RATE)
     for _ in range(STEPS):
         adam.zero_grad()
@@ -158,25 +187,21 @@ def checksum(samples: list[Sample]) -> str:
 
 def write(name: str, samples: list[Sample]) -> None:
     """Trains a model and writes its file."""
-    names, classes = vocabulary(samples), sorted({label for _, label, _ in samples})
-    weights, bias = fit(samples, names, classes, PENALTY[name])
+    model = untrained(name, samples)
+    weights, bias = fit(samples, model, PENALTY[name])
     scale = float(np.abs(weights).max()) / 127
-    header = {
-        "classes": classes,
-        "scale": round(scale, 8),
-        "bias": [round(float(x), 4) for x in bias],
-        "checksum": checksum(samples),
-    }
     matrix = np.round(weights / scale).astype(np.int8)
-    used = [place for place in range(len(names)) if matrix[place].any()]
-    listing = list(names)
-    body = "\n".join(listing[place] for place in used).encode()
-    (MODELS / f"{name}.model").write_bytes(
-        json.dumps(header, ensure_ascii=False).encode()
-        + b"\n"
-        + zlib.compress(body + b"\n\n" + matrix[used].tobytes(), 9)
+    used = [place for place in range(len(model.rows)) if matrix[place].any()]
+    listing = list(model.rows)
+    rarity = bytes(model.rarity[place] for place in used) if model.rarity else b""
+    content = packed(
+        list(model.classes), round(scale, 8), [round(float(x), 4) for x in bias], checksum(samples),
+        [listing[place] for place in used], rarity, matrix[used].tobytes(),
+    )  # fmt: skip
+    (MODELS / f"{name}.model").write_bytes(content)
+    print(
+        f"{name}: {len(samples):,} sentences, {len(model.classes)} classes, {len(used):,} features, {len(content):,} B"
     )
-    print(f"{name}: {len(samples):,} sentences, {len(classes)} classes, {len(used):,} features")
 
 
 def report(name: str, samples: list[Sample], folds: int = 5) -> None:
@@ -187,13 +212,14 @@ def report(name: str, samples: list[Sample], folds: int = 5) -> None:
     for fold in range(folds):
         held = set(order[fold::folds])
         training = [sample for k, sample in enumerate(samples) if k not in held]
-        names, classes = vocabulary(training), sorted({label for _, label, _ in samples})
-        weights, bias = fit(training, names, classes, PENALTY[name])
-        test = [samples[k] for k in held if samples[k][2] >= 0.5]
-        rows, sizes = rows_of(test, names)
-        for (_, label, _), row, size in zip(test, rows, sizes, strict=True):
-            scores = weights[row].sum(axis=0) * size + bias
-            right += classes[int(scores.argmax())] == label
+        model = untrained(name, training)
+        weights, bias = fit(training, model, PENALTY[name])
+        for text, label, weight in (samples[k] for k in held):
+            vector = model.vector(text)
+            if weight < 0.5 or not vector:
+                continue
+            scores = np.array(list(vector.values())) @ weights[list(vector)] + bias
+            right += model.classes[int(scores.argmax())] == label
             total += 1
     print(f"cross-validated: {right} of {total} ({right / total:.1%})")
 

@@ -30,11 +30,11 @@ from hypothesis import strategies as st
 from mcp_places import ENVIRONMENT
 from rich.console import Console
 
-from mingce.assistant.endpoint import MOST_BYTES, Endpoint
 from mingce.assistant.evidence import Evidence, cleaned
 from mingce.assistant.phrasing import offered_tools
 from mingce.assistant.toolbox import TOOLS
 from mingce.assistant.vetting import judge, rendered
+from mingce.base.endpoint import MOST_BYTES, Endpoint
 from mingce.base.errors import SettingError
 from mingce.commands.ask import ask
 from mingce.explain import dialogue, example

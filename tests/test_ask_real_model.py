@@ -16,7 +16,7 @@ from pathlib import Path
 import pytest
 from rich.console import Console
 
-from mingce.assistant import endpoint
+from mingce.base import endpoint
 from mingce.base.texts import sentence
 from mingce.commands.ask import ask
 from mingce.explain import dialogue

@@ -129,10 +129,10 @@ def test_the_run_tools_read_runs_and_rollouts_and_audit_dumps(transport: Any, al
 
         every = await call(client, "search_rollouts", run="runs/demo", step=1)
         assert every["count"] == every["total"] == 8
-        prompt = every["rollouts"][0]["prompt"]
+        prompt = every["rollouts"][0]["question"]
         some = await call(client, "search_rollouts", run="runs/demo", step=1, text=prompt)
         assert 0 in [one["rollout"] for one in some["rollouts"]]
-        assert all(prompt in one["prompt"] + one["response"] for one in some["rollouts"])
+        assert all(prompt in one["question"] + one["response"] for one in some["rollouts"])
 
         ledger = await call(client, "read_rollout", run="runs/demo", step=1, rollout=3, columns=["values", "rewards"])
         assert set(ledger["columns"]) == {"values", "rewards"}

@@ -16,6 +16,7 @@ from mingce.explain.account import account
 from mingce.explain.answer_view import markdown
 from mingce.explain.claims.check import check
 from mingce.explain.conversation import Conversation
+from mingce.explain.question.points import verdict_of
 from mingce.explain.topics import TOPICS
 
 ASKED: dict[str, list[str]] = json.loads((Path(__file__).parent / "point_questions.json").read_text(encoding="utf-8"))
@@ -143,3 +144,57 @@ def test_a_long_rows_lists_are_not_written_out_first(monkeypatch: pytest.MonkeyP
     monkeypatch.setattr(topic, "shown", counted)
     assert topic.listed([0.0] * 100_000).count("0") == 12
     assert len(written) == 12
+
+
+@pytest.mark.parametrize(
+    ("questions", "numbers"),
+    [
+        (["奖励 0 0 1，critic 给的 0.2 0.5 0.6，γ=1 λ=1，优势？"], ["[0.8, 0.5, 0.4]"]),
+        (["rewards are 0,0,-1 and the critic said 0.5, 0.3, -0.2. GAE with lam 1 gamma 1?"], ["[−1.5, −1.3, −0.8]"]),
+        (["λ=0.8 γ=1 时有效长度是多少个 token"], ["= 5"]),
+        (["entropy of [0.5, 0.5]?"], ["0.6931"]),
+        (["beta is 0.2, target kl 5, horizon 1000, measured kl 4, batch of 100: next beta, adaptive?"], ["0.196"]),
+        (["max 是 2000 缓冲 400，长度 1700 扣多少", "那 1900 呢"], ["−0.25", "−0.75"]),
+        (["4 gpus, mini batch 16, n=8, micro batch 4, batch size 64: how many micro steps?"], ["updated 4 times"]),
+        (["ppo_mini_batch_size=16, train_batch_size=64: how many updates?"], ["4 parameter updates"]),
+        (["128 的 batch mini 32 更新几次", "epoch 改成 3 呢"], ["更新 4 次", "更新 12 次"]),
+        (["rewards 1 0 2 with gamma 0.5, returns?"], ["[1.5, 1, 2]"]),
+        (["pi: -0.2, -0.9; ref: -0.25, -1.2. total k1 and mean k3?", "and k2?"], ["Σ = 0.35", "mean = 0.0231"]),
+        (["grpo 三个分 3 0 0", "不除标准差呢", "rloo 呢"], ["1.1547", "[2, −1, −1]", "[3, −1.5, −1.5]"]),
+        (["leave one out for 4 2 0", "now the last score is 3"], ["[3, 0, −3]", "[1.5, −1.5, 0]"]),
+        (["seq A has 3 tokens with losses 1,1,1; seq B has 1 token with loss 2. token-mean?"], ["token-mean = 1.25"]),
+        (["returns 1 2 3, values 1 2 2: mse?"], ["0.3333"]),
+        (["clip 0.2, token prob under old policy is 0.1. Up to what probability is it pushed?"], ["0.12"]),
+    ],
+)  # fmt: skip
+def test_numbers_in_running_text_are_read_and_carried_on(questions: list[str], numbers: list[str]) -> None:
+    answers = told(*questions)
+    parts = numbers if len(questions) > 1 and len(numbers) == len(questions) else [*numbers, *[""] * len(answers)]
+    missed = [(part, text) for part, text in zip(parts, answers, strict=False) if part not in text]
+    assert not missed
+
+
+def test_a_point_says_whether_a_claim_holds(monkeypatch: pytest.MonkeyPatch) -> None:
+    point = TOPICS["whitening"].points["@scope"]
+    line = "白化的均值是在整批上取的"
+    stated = topic.Point(point.asked, point.said, (("right", line),))
+    monkeypatch.setitem(TOPICS["whitening"].points, "@scope", stated)
+    assert verdict_of(line, ["whitening@scope"]) == "right"
+    assert verdict_of("白化的均值不是在整批上取的", ["whitening@scope"]) == "wrong"
+    assert verdict_of(f"{line}，这样不会有坏处", ["whitening@scope"]) == "right"
+    assert verdict_of("白化的方差是在整批上取的", ["whitening@scope"]) is None
+    assert verdict_of("裁剪让梯度变成 0", ["whitening@scope"]) is None
+
+
+def test_statements_stand_among_the_phrasings() -> None:
+    point = topic.point_of("- 问法\n- wrong: 说法\n\n答。", "- asked\n- half: stated: so\n\nSaid.")
+    assert point.asked == (("问法", "说法"), ("asked", "stated: so"))
+    assert point.claims == (("wrong", "说法"), ("half", "stated: so"))
+    assert point.said == ("答。", "Said.")
+
+
+@pytest.mark.parametrize("question", ["how do I return an item I bought?", "今天天气怎么样", "怎么做红烧肉"])
+def test_other_matters_are_declined_within_a_dialogue_too(question: str) -> None:
+    talk = Conversation()
+    talk.ask("explain GAE")
+    assert talk.ask(question).declined

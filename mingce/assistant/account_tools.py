@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
-from mingce.assistant.schema import Limit
 from mingce.assistant.subject import (
     About,
     Code,
@@ -21,6 +20,7 @@ from mingce.assistant.subject import (
     origin_of,
 )
 from mingce.base.errors import SettingError
+from mingce.base.schema import Limit
 from mingce.base.texts import sentence
 from mingce.columns import COLUMNS
 from mingce.explain.account import account

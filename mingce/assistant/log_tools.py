@@ -7,10 +7,10 @@ from datetime import datetime
 from typing import Annotated
 
 from mingce.assistant.account_tools import LONGEST_TEXT
-from mingce.assistant.schema import Limit
 from mingce.assistant.subject import Desk, Where
 from mingce.base.errors import DataError, SettingError
 from mingce.base.reading import read_regular
+from mingce.base.schema import Limit
 from mingce.base.texts import sentence
 from mingce.explain import dialogue
 

@@ -13,13 +13,13 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from mingce.assistant.endpoint import Call, Endpoint, Message, Refused
 from mingce.assistant.evidence import Evidence, cleaned, numbers_in
 from mingce.assistant.literals import Literal, literals
 from mingce.assistant.subject import Desk
 from mingce.assistant.toolbox import TOOLS, find_tool
 from mingce.assistant.verdicts import Status
 from mingce.assistant.vetting import Segment, judge, rendered
+from mingce.base.endpoint import Call, Endpoint, Message, Refused
 from mingce.base.errors import MingceError, SettingError
 from mingce.base.texts import sentence, texts
 from mingce.explain.answer import Answer

@@ -7,7 +7,6 @@ from dataclasses import dataclass
 from typing import Annotated, Any, Literal
 
 from mingce.assistant.account_tools import MOST_SLOTS, Column, numbers_of
-from mingce.assistant.schema import Limit
 from mingce.assistant.subject import (
     Desk,
     Index,
@@ -23,6 +22,7 @@ from mingce.assistant.subject import (
     run_page,
 )
 from mingce.base.errors import RunError, UnknownNameError
+from mingce.base.schema import Limit
 from mingce.base.texts import sentence
 
 MOST_RUNS, MOST_LINES, MOST_POINTS = 100, 50, 200
@@ -172,14 +172,14 @@ class SearchInput:
 
 @dataclass(frozen=True)
 class RolloutLine:
-    """A rollout in short, texts cut."""
+    """A rollout in short, texts cut; `question` is what its prompt asks, without template and system prompt."""
 
     rollout: int
     score: float | None
     kl: float | None
     length: int
     finish_reason: str | None
-    prompt: str
+    question: str
     response: str
     page: str
     url: str | None
@@ -213,7 +213,7 @@ def search_rollouts(asked: SearchInput, desk: Desk) -> Rollouts:
         page = rollout_page(source.id, step, line.row)
         lines.append(
             RolloutLine(
-                line.row, line.score, line.kl, line.length, line.finish_reason, line.prompt, line.response, page,
+                line.row, line.score, line.kl, line.length, line.finish_reason, line.question, line.response, page,
                 link(desk, page),
             )
         )  # fmt: skip

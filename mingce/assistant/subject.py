@@ -8,9 +8,9 @@ from typing import Annotated, Any, Literal
 from urllib.parse import quote, urlencode
 
 from mingce.assistant.places import Places
-from mingce.assistant.schema import Limit
 from mingce.base.errors import RunError, SettingError
 from mingce.base.lang import LANGS, display_lang
+from mingce.base.schema import Limit
 from mingce.base.texts import sentence
 from mingce.explain import example
 from mingce.explain.account_texts import LEVELS

@@ -8,9 +8,9 @@ from functools import cache
 from typing import Any
 
 from mingce.assistant import account_tools, audit_tools, log_tools, run_tools
-from mingce.assistant.schema import Json, as_json, read_arguments, schema_of
 from mingce.assistant.subject import Desk
 from mingce.base.errors import UnknownNameError
+from mingce.base.schema import Json, as_json, read_arguments, schema_of
 from mingce.base.texts import named, texts
 from mingce.specs import ESTIMATORS
 

@@ -25,8 +25,8 @@ from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown, rendered
 from mingce.explain.conversation import Conversation
 from mingce.explain.dialogue import Dialogue, Round
+from mingce.progress.text import MUTED
 from mingce.record.rollout import Rollout
-from mingce.watch.text import MUTED
 
 if TYPE_CHECKING:
     from mingce.assistant.phrasing import Phrasing
@@ -165,10 +165,10 @@ def _phrasing(url: str | None, name: str | None, timeout: float | None, place: P
         if name is not None or timeout is not None:
             raise SettingError(sentence("assistant.model_option"))
         return None
-    from mingce.assistant.endpoint import TIMEOUT, Endpoint
     from mingce.assistant.phrasing import Phrasing
     from mingce.assistant.places import Places
     from mingce.assistant.subject import Desk
+    from mingce.base.endpoint import TIMEOUT, Endpoint
 
     return Phrasing(Endpoint(url, name, timeout or TIMEOUT), Desk(Places([] if place is None else [place])))
 

@@ -113,7 +113,11 @@ class Chat:
 
     def _answer(self, line: str) -> None:
         said = [*self.messages, {"role": "user", "content": line}]
-        prompt = render_prompt(self.actor.tokenizer, said if self.keeps_conversation else line)
+        data = self.opened.config.data
+        system = [] if data.system is None else [{"role": "system", "content": data.system}]
+        prompt = render_prompt(
+            self.actor.tokenizer, [*system, *said] if self.keeps_conversation else line, data.chat_template_kwargs
+        )
         if unknown := self._unknown_in(line):
             self._print(_say("unknown", characters=" ".join(unknown)), "yellow")
         spoken = self.speak(prompt, row_seed(self.seed, 0, self.turn))

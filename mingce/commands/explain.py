@@ -27,8 +27,8 @@ from mingce.explain.account_texts import LEVELS
 from mingce.explain.pair_text import EMBEDDED, embedded_lacks
 from mingce.explain.walk import Walk, telling_slots, walk
 from mingce.explain.walk_texts import label
+from mingce.progress.tokens import visible
 from mingce.record.rollout import Rollout
-from mingce.watch.tokens import visible
 
 FORMATS = ("terminal", "markdown", "json")
 PICTURES = (".png", ".svg", ".pdf")

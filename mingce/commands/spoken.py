@@ -14,8 +14,8 @@ from rich.text import Text
 from transformers import PreTrainedTokenizerBase
 
 from mingce.explain.account_table import cell
+from mingce.progress.tokens import grouped, visible
 from mingce.record.tokens import added_texts
-from mingce.watch.tokens import grouped, visible
 
 LOW, HIGH = (36, 92, 214), (34, 150, 84)
 """The colours of a scale's ends: blue and green."""

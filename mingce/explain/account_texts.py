@@ -112,9 +112,11 @@ def _of_spec(kind: str, key: str, alike: Sequence[Estimator | PolicyLoss]) -> Se
     )  # fmt: skip
 
 
+_STATE = "s_t = (x, y_0 … y_{t−1}),  a_t = y_t", "s_{t} = “…{state_end}”,  a_{t} = “{token}”"
 SECTIONS: tuple[Section, ...] = (
     written("not_chosen", "m_t = 0", "m_{t} = 0"),
-    written("state", "s_t = (x, y_0 … y_{t−1}),  a_t = y_t", "s_{t} = “…{state_end}”,  a_{t} = “{token}”"),
+    written("state", *_STATE, needs=("value",)),
+    written("state/without_critic", *_STATE, lacks=("value",)),
     written(
         "kl",
         "k_t = k(log π_old(a_t) − log π_ref(a_t))",

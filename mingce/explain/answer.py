@@ -17,9 +17,9 @@ from mingce.explain import example
 from mingce.explain.account import substituted
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.topic import POINT, Grid, Topic, Values, text_of, values_of
+from mingce.progress.tokens import END, visible
 from mingce.record.rollout import Rollout
 from mingce.specs.settings import SYMBOLS
-from mingce.watch.tokens import END, visible
 
 HEAD, TAIL = 10, 6
 """Of a long response so many tokens from each end are shown."""

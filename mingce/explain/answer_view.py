@@ -15,7 +15,7 @@ from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Judgement, Table
 from mingce.explain.peer_code import peers_of
 from mingce.explain.wrapping import padded, wrapped
-from mingce.watch.text import MUTED
+from mingce.progress.text import MUTED
 
 WIDEST = 100
 _ITEM = re.compile(r"(?:- |\d+\. )")

@@ -25,8 +25,9 @@ from mingce.explain.question.classifier import OTHER, Guess
 from mingce.explain.question.places import Place, read_places
 from mingce.explain.question.quantities import read_quantities
 from mingce.explain.question.request import Request, read_request, settings_named
+from mingce.explain.question.retrieval import CLEARLY_OUTSIDE, INSIDE, OUTSIDE, foreign, guess_points
 from mingce.explain.question.scalars import read_scalars
-from mingce.explain.question.subject import NEAR, guess_points, guess_topics
+from mingce.explain.question.subject import CLEAR, NEAR, guess_topics
 from mingce.explain.sums import Sum, sum_of
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
@@ -72,9 +73,26 @@ class Turn:
         return guess_points(self.request.subject, self.at_hand, f"{self.context} {self.last}".strip())
 
     @property
+    def outside(self) -> bool:
+        """Whether the question is likelier none of ours."""
+        own, topic = (
+            next((guess.probability for guess in guesses if guess.name == OTHER), 1.0)
+            for guesses in (self.points, self.guesses)
+        )
+        best = self.guesses[0] if self.guesses else None
+        whole = best is not None and best.name != OTHER and not TOPICS[best.name].points  # a topic without points
+        if self.request.columns or (whole and best is not None and best.probability >= CLEAR):
+            return False
+        if not self.at_hand and foreign(self.request.subject, self.points):
+            return True
+        return own >= CLEARLY_OUTSIDE or (own >= OUTSIDE and topic >= INSIDE)
+
+    @property
     def topic(self) -> str:
         """The likeliest topic, or OTHER."""
-        return self.guesses[0].name if self.guesses else OTHER
+        if self.outside or not self.guesses:
+            return OTHER
+        return next(guess.name for guess in self.guesses if guess.name != OTHER)
 
     @property
     def wants(self) -> frozenset[str]:
@@ -161,11 +179,11 @@ class Conversation:
     def _summed(self, request: Request) -> Answer | None:
         """A sum over the lists that are typed in, where they make no example of their own."""
         scalars = read_scalars(request.subject)
-        found = sum_of(request.text, self.lang, scalars, request.settings, self.sum)
+        found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
         if found is None:
             return None
         answer, self.sum = found
-        self.topic, self.quantity = self.sum.topic, None
+        self.topic, self.quantity, self.last = self.sum.topic, None, request.subject[:LONGEST_CONTEXT]
         return replace(answer, choices=((self.sum.topic, self.title(self.sum.topic)),))
 
     def _hear_language(self, question: str) -> None:
@@ -200,11 +218,12 @@ class Conversation:
 
     # ── what the steps use ───────────────────────────────────────────────────────────────────────────────────────
 
-    def tell(self, topic_id: str, key: str) -> Answer:
-        """A topic at a level, or one of its parts."""
+    def tell(self, topic_id: str, key: str, *, alone: bool = False) -> Answer:
+        """A topic at a level, or one of its parts; that `alone`, or followed by the engineer's answer."""
         self.topic, self.quantity, self.key = topic_id, None, key
         self.mark(topic_id, key)
-        answer = told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, self.mark)
+        mark = (lambda topic, part: True) if alone else self.mark
+        answer = told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, mark)
         if key.startswith(POINT) and not fits(TOPICS[topic_id].points[key], self.last):
             return replace(answer, text=without_verdict(answer.text))
         return answer

@@ -169,17 +169,6 @@ _CODE = {
 }  # fmt: skip
 
 
-def decay_over(steps: int, gamma: float, lam: float, lang: str) -> Answer:
-    """What is left of a reward or a surprise `steps` tokens further on."""
-    lines = [f"γ^{steps} = {shown(gamma)}^{steps} = {shown(gamma**steps)}"]
-    if lam != 1:
-        both = gamma * lam
-        lines.append(f"(γλ)^{steps} = {shown(both)}^{steps} = {shown(both**steps)}")
-    left = {"steps": steps, "left": shown(gamma**steps), "both": shown((gamma * lam) ** steps)}
-    text = sentence("tutor.hand_decay" if lam == 1 else "tutor.hand_decay_both", lang, **left)
-    return Answer(lang, text, lines=tuple(lines), code=(resolve("mingce.algorithms.advantage.gae"),))
-
-
 _OPERATION = re.compile(
     r"(?P<times>乘(?:上|以)?|times|multipl\w+ by)|(?P<plus>加(?:上)?|plus|add)|(?P<minus>减(?:去|掉)?|minus|subtract)|"
     r"(?P<over>除以|divided by|over)",

@@ -11,7 +11,7 @@ from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.engine.local import task_of
 from mingce.ledger import Ledger
-from mingce.roles.reward import Reward, function_pool, reward_scorer
+from mingce.roles.reward import Reward, extra_members, reward_scorer
 from mingce.tasks.arithmetic import Arithmetic
 from mingce.tasks.base import Example, Task
 from mingce.tasks.counting import Counting
@@ -26,7 +26,7 @@ def fill_scores(opened: Opened, ledger: Ledger, prompt: str, score: float | None
     found = None if score is not None else _example(config, prompt)
     if found is not None:
         task, example, task_scores = found
-        scorer = reward_scorer(task, config.reward, function_pool(config.reward), task_scores=task_scores)
+        scorer = reward_scorer(task, config.reward, extra_members(config.reward), task_scores=task_scores)
         reward = Reward(scorer, opened.actor.tokenizer, config.seed)
         try:
             columns = reward.score(ledger, [example], step=0)

@@ -32,10 +32,10 @@ from mingce.explain.picture_style import (
     save,
     style,
 )
+from mingce.progress.tokens import END, visible
 from mingce.record.rollout import Rollout
 from mingce.specs import ESTIMATORS
 from mingce.specs.settings import SYMBOLS
-from mingce.watch.tokens import END, visible
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -15,9 +15,9 @@ from mingce.columns import COLUMNS
 from mingce.explain.walk import Line, Stage, Walk
 from mingce.explain.walk_texts import label
 from mingce.explain.wrapping import padded, wrapped
+from mingce.progress.text import MUTED
+from mingce.progress.tokens import credit_style
 from mingce.specs import ESTIMATORS, POLICY_LOSSES
-from mingce.watch.text import MUTED
-from mingce.watch.tokens import credit_style
 
 UNDERLINED = Style(underline=True, bold=True)
 GAP, LEAST_MEANING, WIDEST_PROSE = 2, 26, 100
@@ -55,7 +55,7 @@ def heading(walk: Walk) -> str:
     """`请问1+1=2？ → 是的，等于2！`, and where it comes from."""
     rollout = walk.rollout
     said = rollout.response if rollout.has_texts or rollout.step is not None else ""
-    text = " → ".join(part for part in (rollout.prompt, said) if part) or label("title", walk.lang)
+    text = " → ".join(part for part in (rollout.question or rollout.prompt, said) if part) or label("title", walk.lang)
     if len(text) > 400:
         text = text[:200] + " … " + text[-200:]
     if rollout.step is not None:

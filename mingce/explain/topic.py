@@ -26,6 +26,7 @@ PARTS = ("definition", "why", "pitfall", "limits", "analogy")
 what happens at the extremes, and another picture than the child's."""
 POINT, ALONE = "@", "@alone/"
 """What the keys of points begin with, and of those that need nothing of their topic after them."""
+VERDICTS = ("right", "wrong", "half")
 _PLACEHOLDER = re.compile(r"( ?)\{([a-z_]+)\}")
 
 
@@ -50,16 +51,29 @@ class Grid:
 
 @dataclass(frozen=True)
 class Point:
-    """A narrow question that a topic answers: how it is asked, in Chinese and in English, and what is said first."""
+    """A narrow question that a topic answers: how it is asked, in Chinese and in English, and what is said first.
+
+    `claims` are those of the phrasings that state something it decides, each with its verdict.
+    """
 
     asked: tuple[tuple[str, ...], tuple[str, ...]]
     said: Pair
+    claims: tuple[tuple[str, str], ...] = ()
 
 
-def _point(zh: str, en: str) -> Point:
-    """Out of its two texts: a list of how it is asked, a blank line, the answer."""
+def point_of(zh: str, en: str) -> Point:
+    """Out of its two texts: a list of how it is asked or stated (`wrong: …`), a blank line, the answer."""
     (zh_asked, _, zh_said), (en_asked, _, en_said) = (text.lstrip("\n").partition("\n\n") for text in (zh, en))
-    return Point((texts.listed(zh_asked), texts.listed(en_asked)), (zh_said, en_said))
+    lists = [[_stated(line) for line in texts.listed(asked)] for asked in (zh_asked, en_asked)]
+    zh_lines, en_lines = (tuple(text for _, text in lines) for lines in lists)
+    claims = tuple((verdict, text) for lines in lists for verdict, text in lines if verdict)
+    return Point((zh_lines, en_lines), (zh_said, en_said), claims)
+
+
+def _stated(line: str) -> tuple[str, str]:
+    """The verdict that stands before a statement, if one does, and the phrasing."""
+    verdict, colon, text = line.partition(": ")
+    return (verdict, text) if colon and verdict in VERDICTS else ("", line)
 
 
 def nothing(rollout: Rollout, t: int) -> Values:
@@ -146,7 +160,7 @@ class Topic:
         if not texts.exists(f"points/{self.id}"):
             return {}
         zh, en = (texts.texts(f"points/{self.id}", lang) for lang in LANGS)
-        return {f"{POINT}{name}": _point(zh[name], en[name]) for name in zh if name}
+        return {f"{POINT}{name}": point_of(zh[name], en[name]) for name in zh if name}
 
     def said(self, key: str) -> Pair:
         """The text of one of LEVELS or PARTS, or of a point."""

@@ -15,8 +15,8 @@ from mingce.explain.account_texts import FLAT, LEVELS, SECTIONS, Section, case_t
 from mingce.explain.code_refs import CodeRef
 from mingce.explain.stages import STAGES, code_of, missing, unknown
 from mingce.explain.walk_texts import SCORES, SHORT, VALUES, label
+from mingce.progress.tokens import END, visible
 from mingce.record.rollout import Rollout
-from mingce.watch.tokens import END, visible
 
 MOST, EACH = 40, 8
 """A terminal shows up to MOST tokens of a response; of a longer one EACH at both ends and EACH with the largest |A|."""
@@ -223,7 +223,7 @@ def _words(section: Section, rollout: Rollout, t: int, values: Values, level: st
 
 def _opening(rollout: Rollout, t: int, values: Values, level: str, lang: str) -> str:
     section_id = "state" if values["chosen"] else "not_chosen"
-    section = next(s for s in SECTIONS if s.id == section_id)
+    section = next(s for s in SECTIONS if s.id == section_id and applies(s, rollout, values))
     return substituted(section.words[LEVELS.index(level)][0 if lang == "zh" else 1], values, plain=level == "child")
 
 
@@ -255,4 +255,5 @@ def _legible(rollout: Rollout) -> Rollout:
         return visible(text).replace("`", "ˋ")  # ours stand around formulas
 
     tokens = [replace(token, text=harmless(token.text)) for token in rollout.tokens]
-    return replace(rollout, tokens=tokens, prompt=harmless(rollout.prompt), response=harmless(rollout.response))
+    prompt, question, response = map(harmless, (rollout.prompt, rollout.question, rollout.response))
+    return replace(rollout, tokens=tokens, prompt=prompt, question=question, response=response)

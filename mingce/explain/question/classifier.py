@@ -1,8 +1,9 @@
 """A small linear model over a text's features, shipped as one file and read without any library.
 
-scripts/train_tutor.py makes it from how people ask (mingce/texts/topics, propositions, scripts/tutor). The file: a line
-of JSON (classes, scale, biases, the data's checksum), then, compressed, a line per feature and a row of int8 weights
-per feature. Probabilities are their softmax; a text of which the model knows no feature says nothing.
+scripts/train_tutor.py makes it from how people ask (mingce/texts/topics, points, propositions, scripts/tutor). The
+file: a line of JSON (classes, scale, biases, the data's checksum), then, compressed, a line per feature, if it is wide
+a byte per feature that says how rare it is, and a row of int8 weights per feature. Probabilities are their softmax; a
+text of which the model knows no feature says nothing.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from functools import cache
 from importlib.resources import files
 from typing import NamedTuple
 
-from mingce.explain.question.features import features
+from mingce.explain.question.features import features, wide_features
 
 OTHER = "other"
 """The class of what is not about PPO."""
@@ -40,21 +41,34 @@ class Classifier:
         self.scale: float = about["scale"]
         self.bias: list[float] = about["bias"]
         self.checksum: str = about["checksum"]
-        names, _, weights = zlib.decompress(rest).partition(b"\n\n")
+        names, _, numbers = zlib.decompress(rest).partition(b"\n\n")
         self.rows = {name: place for place, name in enumerate(names.decode().split("\n"))}
-        self.weights = memoryview(weights).cast("b")
+        wide = len(self.rows) if about.get("wide") else 0
+        self.rarity = memoryview(numbers[:wide])
+        self.weights = memoryview(numbers[wide:]).cast("b")
+
+    def vector(self, text: str) -> dict[int, float]:
+        """The rows of a text's known features with their shares, a vector of length 1."""
+        if not self.rarity:
+            known = known_rows(text, self.rows)
+            return dict.fromkeys(known, 1 / math.sqrt(len(known))) if known else {}
+        places = {
+            place: self.rarity[place] for name in wide_features(text) if (place := self.rows.get(name)) is not None
+        }
+        size = math.sqrt(sum(x * x for x in places.values()))
+        return {place: x / size for place, x in sorted(places.items())} if size else {}
 
     def guesses(self, text: str) -> list[Guess]:
         """All classes, the likeliest first; none if nothing of the text is known."""
-        known = known_rows(text, self.rows)
+        known = self.vector(text)
         if not known:
             return []
-        width, size = len(self.classes), math.sqrt(len(known))
-        sums = [0] * width
-        for place in known:
+        width = len(self.classes)
+        sums = [0.0] * width
+        for place, share in known.items():
             row = self.weights[place * width : (place + 1) * width]
-            sums = [a + b for a, b in zip(sums, row, strict=True)]
-        scores = [self.scale * x / size + b for x, b in zip(sums, self.bias, strict=True)]
+            sums = [a + share * b for a, b in zip(sums, row, strict=True)]
+        scores = [self.scale * x + b for x, b in zip(sums, self.bias, strict=True)]
         top = max(scores)
         shares = [math.exp(score - top) for score in scores]
         total = math.fsum(shares)

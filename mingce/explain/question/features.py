@@ -10,12 +10,13 @@ from functools import cache
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
 
-BEGINNING, ALIKE = 5, 0.85
+BEGINNING, ALIKE, PIECE = 5, 0.85, 4
 OTHER_FIELD = "other_field"
 _PATH = re.compile(r"@\[?[\w.-]+(?:/[\w.-]+)*\]?|[\w.-]+(?:/[\w.-]+)*\.(?:py|md|yaml|json)\b(?::\d+)?|\b\w+\.py\b")
 _NUMBERS = re.compile(r"[-−]?\d+\.\d+|\[\[?[-−\d.,，\s]*\]?\]")
 _LATEX = re.compile(r"\\([a-z]+)")
 _WORD = re.compile(r"[a-z][a-z0-9]+")
+_ANY_WORD = re.compile(r"[a-z][a-z0-9]*")
 _CHINESE = re.compile(r"[一-鿿]+")
 _SYMBOL = re.compile(
     r"(?<![A-Za-z\\])(V|v|A|a|r|R|G|Q|δ|\\delta|delta)"
@@ -51,6 +52,25 @@ def features(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+def wide_features(text: str) -> frozenset[str]:
+    """What tells narrow questions apart: the terms, every word and pair of characters, and what is asked (`~why`).
+
+    Long words also give their four-letter pieces, so that typos and compounds are near.
+    """
+    text = cleaned(text)
+    found = {f"~{name}" for name, pattern in _intents() if pattern.search(text)}
+    for pattern, concepts in _terms(narrow=True):
+        found.update(f"#{concepts[_spaceless(match[0])]}" for match in pattern.finditer(text))
+    for word in _ANY_WORD.findall(text):
+        found.add(f"w:{_stem(word)}")
+        if len(word) > BEGINNING:
+            found.update(f"c:{word[k : k + PIECE]}" for k in range(len(word) - PIECE + 1))
+    for run in _CHINESE.findall(text):
+        found.update(f"z:{run[k : k + 2]}" for k in range(len(run) - 1))
+        found.update(f"z:{sign}" for sign in run)
+    return frozenset(found)
+
+
 def cleaned(text: str) -> str:
     """In small letters, without paths and pasted numbers; LaTeX commands and symbols such as V_{t+1} as words."""
     text = _PATH.sub(" ", unicodedata.normalize("NFKC", text.replace("\\n", "\n")))
@@ -76,10 +96,10 @@ def _spaceless(term: str) -> str:
 
 
 @cache
-def _terms() -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
+def _terms(*, narrow: bool = False) -> tuple[tuple[re.Pattern[str], dict[str, str]], ...]:
     """The thesaurus as two patterns, Chinese terms and others, the longest term first."""
     by_kind: dict[bool, dict[str, str]] = {True: {}, False: {}}
-    for concept, terms in concepts().items():
+    for concept, terms in (concepts() | _narrow_terms() if narrow else concepts()).items():
         for term in terms:
             by_kind[_CHINESE.search(term) is not None][term] = concept
     patterns = []
@@ -116,13 +136,30 @@ def chinese_terms() -> dict[str, tuple[str, ...]]:
 
 
 @cache
+def _narrow_terms() -> dict[str, tuple[str, ...]]:
+    """Terms that tell narrow questions apart, by concept."""
+    return _concepts("terms")
+
+
+@cache
 def concepts() -> dict[str, tuple[str, ...]]:
     """The field's terms in both languages by concept."""
+    return _concepts("concepts")
+
+
+def _concepts(section: str) -> dict[str, tuple[str, ...]]:
     terms: dict[str, tuple[str, ...]] = {}
     for lang in LANGS:
-        for concept, said in named(texts("thesaurus", lang)["concepts"]).items():
+        for concept, said in named(texts("thesaurus", lang)[section]).items():
             terms[concept] = (*terms.get(concept, ()), *said.split(", "))
     return terms
+
+
+@cache
+def _intents() -> tuple[tuple[str, re.Pattern[str]], ...]:
+    """What a question asks of its subject, by the patterns of both languages."""
+    zh, en = (named(texts("thesaurus", lang)["intents"]) for lang in LANGS)
+    return tuple((name, re.compile(f"{zh[name]}|{en[name]}")) for name in en)
 
 
 @cache

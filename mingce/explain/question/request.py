@@ -9,6 +9,7 @@ from mingce.columns import ALIASES
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.places import without_places
 from mingce.explain.question.scalars import read_final_score, read_flat_values, read_scalars
+from mingce.explain.sums.lists import read_lists
 
 INPUTS = (
     "scores", "kl", "rewards", "values", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
@@ -19,7 +20,7 @@ _NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _GAP = r"[\s,，、;；]+"
 _BECOMES = (
     r"(?:设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|取|为|是|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
-    r"set\s+to|changed?\s+to|becomes|were|is|to|of|at|==?|＝|:|：)"
+    r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|is|to|of|at|==?|＝|:|：)"
 )
 _SETTINGS = {
     "gamma": r"γ|\\?gamma|折扣(?:率|因子)?",
@@ -143,6 +144,7 @@ def _one_each(written: str, names: str, given: list[str]) -> str:
 def read_request(text: str, last_setting: str | None = None) -> Request:
     """Takes a question apart; `last_setting` is what "set it to 0.9" means."""
     columns = {_NAMES[match[1]]: numbers(match[2] or match[3]) for match in _ROW.finditer(text)}
+    columns |= _spoken_rows(text, columns)
     rest = _ROW.sub(" ", text)
     tokens = _TOKENS.search(rest)
     rest = _TOKENS.sub(" ", rest)
@@ -174,6 +176,16 @@ def read_request(text: str, last_setting: str | None = None) -> Request:
         wants, deeper is not None, decimals, _scenario(text) if not columns and "claim" not in wants else {}, subject,
         " ".join(rest.split()),
     )  # fmt: skip
+
+
+def _spoken_rows(text: str, columns: dict[str, list[float]]) -> dict[str, list[float]]:
+    """Rewards and values that are told in words, "the critic said 0.5, 0.3": both, or the one that is missing."""
+    rows = {
+        name: row for name, row in read_lists(text).items() if name in ("rewards", "values") and name not in columns
+    }
+    known = {*columns, *rows}
+    lengths = {len(row) for row in (*columns.values(), *rows.values())}
+    return rows if {"rewards", "values"} <= known <= set(INPUTS) and len(lengths) == 1 else {}
 
 
 def _scenario(text: str) -> dict[str, float]:

@@ -18,7 +18,10 @@ _EVERYWHERE = re.compile(
     r"(\s*(?:everywhere|for every|for all|at every|always|constantly|on every))?",
     re.IGNORECASE,
 )
-_ALL_ZERO = re.compile(r"(?:critic|values?|价值)[^，。,.;?？]{0,12}?(?:all zeros?|全零|全 ?0|恒零)", re.IGNORECASE)
+_ALL_ZERO = re.compile(
+    r"(?:critic|values?|价值|(?-i:\bV\b))[^，。,.;?？]{0,12}?(?:all zeros?|zero everywhere|always 0|全零|全 ?0|恒零)",
+    re.IGNORECASE,
+)
 _FINAL_SCORE = re.compile(
     rf"(?:得分|分数|score|reward model|奖励模型|judged?)[^，。;?？]{{0,12}}?(?:是|为|改成|变成|给|to|is|was|of|=)?"
     rf"\s*{_NUMBER}\s*(?:分)?\s*(?:instead of|rather than|而不是|不是)\s*[\d.]+"

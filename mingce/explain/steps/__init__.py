@@ -9,10 +9,10 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.steps.follow_up import draw, follow_up, other_number, out_of_range
 from mingce.explain.steps.numbers import continued, number, number_by_hand, origin, typed_numbers
 from mingce.explain.steps.pasted import code, pair, save
-from mingce.explain.steps.subject import last_resort, near_point, point, quantity_alone, stated, subject
+from mingce.explain.steps.subject import last_resort, point, quantity_alone, stated, subject
 
 Step = Callable[[Conversation, Turn], Answer | None]
 STEPS: tuple[Step, ...] = (
     save, code, pair, stated, out_of_range, draw, origin, continued, number_by_hand, typed_numbers, other_number,
-    near_point, follow_up, point, number, quantity_alone, subject, last_resort,
+    point, follow_up, number, quantity_alone, subject, last_resort,
 )  # fmt: skip

@@ -9,7 +9,7 @@ from mingce.explain.answer import Answer, legible
 from mingce.explain.compose import account_of, joined, with_definition
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import as_answer, compare_quantities, compare_settings, compare_tokens, name_of, origins
-from mingce.explain.hand import carried_on, decay_over, is_finite, worked_by_hand
+from mingce.explain.hand import carried_on, is_finite, worked_by_hand
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import Place
@@ -30,15 +30,12 @@ _ASKS_ORIGIN = re.compile(
     re.IGNORECASE,
 )
 _WHETHER = re.compile(r"[吗么吧]\s*[？?。]?\s*$|是不是|\b(?:does|is|do|are)\b.*\?", re.IGNORECASE)
-_TOKEN_COUNT = re.compile(r"(\d{2,6})\s*(?:个)?\s*(?:-?\s*tokens?|词|字|步)", re.IGNORECASE)
 _ABOUT = (
     ("ref_log_probs", "kl_estimators"), ("ratio", "ppo_clip"), ("old_log_probs", "ppo_clip"),
     ("new_log_probs", "ppo_clip"), ("new_values", "value_clipping"), ("next_values", "critic_td_error"),
     ("values", "advantage_from_returns"), ("scores", "kl_where"),
 )  # fmt: skip
 """What the numbers given are about, the first that is there."""
-_APART = re.compile(r"之前|之外|以前|隔|\b(?:away|before|earlier|later|apart|back|further)\b", re.IGNORECASE)
-_REACHES = re.compile(r"传到|传回|还剩|剩多少|衰减|折扣|\breach|\bleft\b|\bremain|\bdecay|\bdiscount", re.IGNORECASE)
 
 
 def origin(talk: Conversation, turn: Turn, *, at_last: bool = False) -> Answer | None:
@@ -76,7 +73,7 @@ def continued(talk: Conversation, turn: Turn) -> Answer | None:
 
 
 def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
-    """A few numbers of one token are given: what follows from them; or how far a discount reaches."""
+    """A few numbers of one token are given: what follows from them."""
     request = turn.request
     if request.columns or "claim" in request.wants:
         return None
@@ -88,12 +85,6 @@ def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
             talk.scalars = scalars
             talk.topic, talk.quantity = next((topic for name, topic in _ABOUT if name in scalars), talk.topic), None
             return with_definition(answer, turn.topic, talk.lang)
-    count = _TOKEN_COUNT.search(request.subject)
-    if count and {"gamma", "lam"} & set(request.settings) and _REACHES.search(request.subject):
-        lam = request.settings.get("lam", 1.0)
-        steps = int(count[1]) - (0 if _APART.search(request.subject) else 1)
-        answer = decay_over(steps, request.settings.get("gamma", 1.0), lam, talk.lang)
-        return with_definition(answer, turn.topic, talk.lang)
     return None
 
 

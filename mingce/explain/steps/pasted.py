@@ -9,12 +9,13 @@ from mingce.explain.answer import Answer, legible, part_text
 from mingce.explain.compose import account_of, with_definition
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.equations import judge_equation
-from mingce.explain.question.subject import guess_topics, sure_point
+from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.subject import guess_topics
 from mingce.explain.snippets import snippet_answer
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
 
-LONGEST_QUOTE, CLEARLY = 80, 0.5
+LONGEST_QUOTE, CLEARLY, LIKELY = 80, 0.5, 0.25
 _PROSE = re.compile(
     r"[一-鿿]{3}|\b(?:is|why|what|how|review|correct|right|missing|walk|when|does|should)\b", re.IGNORECASE
 )
@@ -25,7 +26,7 @@ _ASKS_HOW = re.compile(r"怎么|怎样|如何|哪|\bhow\b|\bwhere\b|\bcan\b.*\?"
 
 def save(talk: Conversation, turn: Turn) -> Answer | None:
     """The dialogue is to be saved, if that is what is plainly asked."""
-    if "save" not in turn.wants or turn.topic != "save_dialogue":
+    if "save" not in turn.wants or [guess.name for guess in turn.guesses[:1]] != ["save_dialogue"]:
         return None
     answer = talk.tell("save_dialogue", talk.level)
     return answer if _ASKS_HOW.search(turn.request.text) else replace(answer, action="save")
@@ -44,9 +45,9 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     prose = "\n".join(line for line in text.splitlines() if not _CODE.search(line))
     topics = [guess.name for guess in guess_topics(prose)[:1] if guess.probability >= CLEARLY] if prose.strip() else []
-    found = sure_point(turn.points, turn.guesses, CLEARLY) if _PROSE.search(prose or text) else None
-    if found is not None:
-        topic, mark, name = found.name.partition(POINT)
+    found = [one for one in turn.points[:1] if one.probability >= LIKELY and _PROSE.search(prose or text)]
+    topic, mark, name = found[0].name.partition(POINT) if found else (OTHER, "", "")
+    if name:
         talk.mark(topic, mark + name)
         said = part_text(TOPICS[topic], legible(talk.rollout), talk.at(), mark + name, talk.lang)
         answer = replace(answer, text=f"{said}\n\n{answer.text}")

@@ -6,17 +6,35 @@ import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from itertools import chain
 
 from mingce.base.numbers import number as shown
 from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Table
 from mingce.explain.code_refs import resolve
-from mingce.explain.sums import rows
+from mingce.explain.sums import formulas, rows
 from mingce.explain.sums.groups import LONGEST, group_sum
-from mingce.explain.sums.lists import UNNAMED, named_in, number_after, read_lists
+from mingce.explain.sums.lists import (
+    NUMBER,
+    UNNAMED,
+    named_in,
+    number,
+    number_after,
+    numbers_after,
+    plain_numbers,
+    read_lists,
+)
 from mingce.specs.estimators import remax
 
-LARGEST, SHORT, LONGEST_TEXT = 1e9, 40, 1000
+LARGEST, SHORT, LONGEST_TEXT = 1e9, 60, 1000
+_TURNS = frozenset({"explained", "mse", "whiten"})
+"""Sums whose name alone asks for another of the same numbers."""
+_ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
+_ASKED_ABOUT = ("length", "steps", "sampled", "measured", "epochs")
+_LAST = re.compile(r"最后|last", re.IGNORECASE)
+_LOSSES = re.compile(
+    rf"(?:loss(?:es)?|损失)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)", re.IGNORECASE
+)
 _ALL = re.compile(
     r"(?:全(?:部)?(?:都)?(?:是|为|得|拿)?|都(?:是|为|得))\s*(?P<zh>\d+(?:\.\d+)?)|\b(?:all|every\w*)\b[^.?]{0,24}?\b(?P<en>\d+(?:\.\d+)?)\b|"
     r"(?P<right>全对|都对|都答对|all (?:\w+ ){0,3}(?:right|correct|ones?\b))|"
@@ -27,85 +45,151 @@ _ALL = re.compile(
 
 @dataclass(frozen=True)
 class Sum:
-    """A sum that was worked out, which the next question may go on with: a group's scores and the methods shown."""
+    """A sum that was worked out, which the next question may go on with: its kind and what was given."""
 
     topic: str
-    scores: tuple[float, ...] = ()
+    kind: str
+    lists: Mapping[str, list[float]] = field(default_factory=dict)
+    counts: Mapping[str, float] = field(default_factory=dict)
+    scalars: Mapping[str, float] = field(default_factory=dict)
+    settings: Mapping[str, float] = field(default_factory=dict)
     methods: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    """The sums that were asked for, by their names in texts/quantities."""
 
 
 @dataclass
 class Asked:
-    """What a question gives: its words, lists, single numbers, settings."""
+    """What a question gives: its words, lists, single numbers, settings; and the last sum if it goes on with it."""
 
     text: str
     lang: str
     lists: dict[str, list[float]]
-    scalars: Mapping[str, float]
-    settings: Mapping[str, float]
-    earlier: Sum | None
+    scalars: dict[str, float]
+    settings: dict[str, float]
+    counts: dict[str, float]
+    methods: list[str]
+    names: frozenset[str]
+    earlier: Sum | None = None
     code: list[str] = field(default_factory=list)
 
     def says(self, *names: str) -> bool:
         """Whether it names one of these sums."""
-        return bool(set(names) & set(named_in(self.text, "sums")))
+        return bool(self.names & set(names))
 
     def answer(self, key: str, lines: list[str], tables: tuple[Table, ...] = (), **values: object) -> Answer:
-        text = sentence(f"tutor.{key}", self.lang, **values)
+        return self.plain(self.text_of(key, **values), lines, tables)
+
+    def text_of(self, key: str, **values: object) -> str:
+        return sentence(f"tutor.{key}", self.lang, **values)
+
+    def plain(self, text: str, lines: list[str], tables: tuple[Table, ...] = ()) -> Answer:
         code = tuple(resolve(name) for name in self.code)
         return Answer(self.lang, text, lines=tuple(lines), tables=tables, code=code)
 
 
 def sum_of(
-    text: str, lang: str, scalars: Mapping[str, float], settings: Mapping[str, float], earlier: Sum | None
+    text: str,
+    lang: str,
+    scalars: Mapping[str, float],
+    settings: Mapping[str, float],
+    earlier: Sum | None,
+    spoken: str = "",
 ) -> tuple[Answer, Sum] | None:
-    """The answer to a question that types in the numbers of a sum; None if it does not."""
+    """The answer to a question that types in the numbers of a sum; None if it does not.
+
+    A short question that gives less goes on with the last sum, or is read after `spoken`, the question before.
+    """
     if len(text) > LONGEST_TEXT:
         return None
-    asked = Asked(text, lang, read_lists(text), scalars, settings, earlier)
-    if any(not math.isfinite(x) or abs(x) > LARGEST for row in asked.lists.values() for x in row):
+    text = plain_numbers(text)
+    asked = Asked(
+        text, lang, read_lists(text), dict(scalars), dict(settings), number_after(text, "counts"),
+        named_in(text, "methods"), frozenset(named_in(text, "sums")),
+    )  # fmt: skip
+    if any(not math.isfinite(x) or abs(x) > LARGEST for x in chain(*asked.lists.values(), asked.counts.values())):
         return None
-    for work in _KINDS:
-        found = work(asked)
-        if found is not None:
-            return found
+    found = _worked(asked)
+    if found is None and earlier is not None and len(text) < SHORT and (again := _going_on(asked, earlier)) is not None:
+        found = _worked(again)
+    if found is None and spoken and asked.lists and len(text) < SHORT:
+        asked.methods = asked.methods or named_in(spoken, "methods")
+        asked.names |= frozenset(named_in(spoken, "sums")) - {"how"}
+        found = _worked(asked)
+    return found
+
+
+def _worked(asked: Asked) -> tuple[Answer, Sum] | None:
+    """By the first kind of sum that has all it needs; that of the last question if it goes on with it."""
+    for kind, (topic, work) in KINDS.items():
+        if asked.earlier is not None and kind != asked.earlier.kind:
+            continue
+        answer = work(asked)
+        if answer is not None:
+            given = asked.lists, asked.counts, asked.scalars, asked.settings
+            return answer, Sum(topic, kind, *given, tuple(asked.methods), tuple(asked.names))
     return None
 
 
-def _group(asked: Asked) -> tuple[Answer, Sum] | None:
-    """The advantages of a group's scores, or of the last group's under another method or with other scores."""
-    methods, lists = named_in(asked.text, "methods"), asked.lists
-    scores = lists.get("scores") or lists.get("rewards") or lists.get(UNNAMED)
-    others = set(lists) - {"scores", "rewards", "lengths", UNNAMED}
-    if scores is not None and not others and (methods or asked.says("group")):
-        lengths = lists.get("lengths")
-    elif asked.earlier is not None and asked.earlier.scores and len(asked.text) < SHORT and not lists:
-        same, lengths = _same_for_all(asked.text, len(asked.earlier.scores)), None
-        fresh = [name for name in methods if name not in asked.earlier.methods]
-        if same is None and not fresh and not asked.says("how"):
-            return None
-        scores, methods = same or list(asked.earlier.scores), methods or list(asked.earlier.methods)
-    else:
+def _going_on(asked: Asked, earlier: Sum) -> Asked | None:
+    """The last sum with what a short question gives anew: another method, setting or number; None if nothing."""
+    lists, counts, methods = dict(asked.lists), dict(asked.counts), list(asked.methods)
+    if UNNAMED in lists and len(earlier.lists) == 1:
+        lists = {next(iter(earlier.lists)): lists[UNNAMED]}
+    same = _same_for_all(asked.text, len(next(iter(earlier.lists.values())))) if len(earlier.lists) == 1 else None
+    if same is not None:
+        lists = {next(iter(earlier.lists)): same}
+    numbers = re.findall(NUMBER, asked.text)
+    bare = not (lists or counts or asked.settings or asked.scalars) and len(numbers) == 1
+    if bare and earlier.counts:
+        counts[_varied(earlier)] = number(numbers[0])
+    elif len(numbers) == 1 and not asked.lists and len(earlier.lists) == 1 and _LAST.search(asked.text):
+        name, row = next(iter(earlier.lists.items()))
+        lists = {name: [*row[:-1], number(numbers[0])]}
+    kinds = (asked.names & _TURNS) - set(earlier.names) or (earlier.kind == "kl" and _ESTIMATE.search(asked.text))
+    fresh = [name for name in methods if name not in earlier.methods]
+    how = asked.says("how") and not lists and not asked.settings
+    if not (lists or counts or asked.settings or asked.scalars or fresh or kinds or how):
         return None
-    if not 2 <= len(scores) <= LONGEST:
+    return Asked(
+        asked.text, asked.lang, {**earlier.lists, **lists}, {**earlier.scalars, **asked.scalars},
+        {**earlier.settings, **asked.settings}, {**earlier.counts, **counts}, methods or list(earlier.methods),
+        frozenset(earlier.names) - {"how"} | asked.names, earlier,
+    )  # fmt: skip
+
+
+def _varied(earlier: Sum) -> str:
+    """Which of the last sum's numbers another number stands for: the one that is asked about."""
+    return next((name for name in _ASKED_ABOUT if name in earlier.counts), next(reversed(list(earlier.counts))))
+
+
+def _group(asked: Asked) -> Answer | None:
+    """The advantages of a group's scores."""
+    methods, lists = asked.methods, asked.lists
+    named_so = next((name for name in ("scores", "rewards", "advantages", UNNAMED) if name in lists), None)
+    others = set(lists) - {named_so, "lengths", UNNAMED}
+    if named_so is None or others or not (methods or (asked.says("group") and named_so != "advantages")):
+        return None
+    scores, lengths = lists[named_so], lists.get("lengths")
+    if not 2 <= len(scores) <= LONGEST or (not methods and asked.says("whiten") and named_so == "advantages"):
         return None
     sizes = [int(n) for n in lengths] if lengths and len(lengths) == len(scores) and min(lengths) >= 1 else None
     if sizes and max(sizes) > rows.LONGEST_ROW:
         return None
-    each = asked.says("how") and not lists
+    each = asked.says("how") and asked.earlier is not None
     text, lines, table, code = group_sum(scores, methods, sizes, asked.lang, each=each)
-    answer = Answer(asked.lang, text, lines=tuple(lines), tables=(table,), code=tuple(map(resolve, code)))
-    return answer, Sum("group_baseline", tuple(scores), tuple(methods))
+    return Answer(asked.lang, text, lines=tuple(lines), tables=(table,), code=tuple(map(resolve, code)))
 
 
 def _remax(asked: Asked) -> Answer | None:
     """Each sampled answer's score less the greedy answer's."""
-    greedy = number_after(asked.text, "counts").get("greedy")
+    greedy = asked.counts.get("greedy")
     if greedy is None or not asked.says(remax.__name__):
         return None
     lists = [asked.lists[name] for name in ("scores", "rewards", UNNAMED, "advantages") if name in asked.lists]
-    one = number_after(asked.text, "counts").get("sampled")
-    scores = lists[0] if lists else [one] if one is not None else []
+    scores = lists[0] if lists else numbers_after(asked.text, "counts").get("sampled", [])
+    if not scores and "sampled" in asked.counts:
+        scores = [asked.counts["sampled"]]
     if not 1 <= len(scores) <= LONGEST:
         return None
     credit = remax([[score] for score in scores], [[1]] * len(scores), [greedy] * len(scores))
@@ -127,18 +211,10 @@ def _same_for_all(text: str, count: int) -> list[float] | None:
     return [float(said) if said else 1.0 if match["right"] else 0.0] * count
 
 
-def _of(topic: str, work: Callable[[Asked], Answer | None]) -> Callable[[Asked], tuple[Answer, Sum] | None]:
-    def worked(asked: Asked) -> tuple[Answer, Sum] | None:
-        answer = work(asked)
-        return None if answer is None else (answer, Sum(topic))
-
-    return worked
-
-
 def _whitened(asked: Asked) -> Answer | None:
-    row = asked.lists.get("advantages") or asked.lists.get(UNNAMED)
-    if row is None or not asked.says("whiten") or set(asked.lists) - {"advantages", UNNAMED}:
+    if len(asked.lists) != 1 or not asked.says("whiten") or set(asked.lists) & {"values", "losses", "lengths"}:
         return None
+    row = next(iter(asked.lists.values()))
     white, mean, std, biased = rows.whitened(row)
     asked.code.append("mingce.algorithms.masking.masked_whiten")
     lines = [f"μ = {shown(mean)}", f"σ = √(Σ(A − μ)²/{len(row) - 1}) = {shown(std)}"]
@@ -151,7 +227,7 @@ def _whitened(asked: Asked) -> Answer | None:
 
 def _explained(asked: Asked) -> Answer | None:
     back, values = asked.lists.get("returns"), asked.lists.get("values")
-    if back is None or values is None or len(back) != len(values) or not asked.says("explained"):
+    if back is None or values is None or len(back) != len(values) or not asked.says("explained", "mse"):
         return None
     total, rest, explained = rows.explained(back, values)
     asked.code.append("mingce.metrics._explained_variance")
@@ -159,6 +235,10 @@ def _explained(asked: Asked) -> Answer | None:
     lines = [f"R − V = {rows.listed(errors)}", f"Var(R) = {shown(total)}", f"Var(R − V) = {shown(rest)}"]
     if total > 0:
         lines.append(f"1 − {shown(rest)}/{shown(total)} = {shown(explained)}")
+    error = math.fsum(x * x for x in errors) / len(errors)
+    lines.append(f"MSE = mean((R − V)²) = {shown(error)};  ½·MSE = {shown(error / 2)}")
+    if not asked.says("explained"):
+        return asked.answer("sum_mse", lines, error=shown(error), half=shown(error / 2))
     return asked.answer("sum_explained" if total > 0 else "sum_explained_flat", lines, explained=shown(explained))
 
 
@@ -172,7 +252,9 @@ def _kl_row(asked: Asked) -> Answer | None:
         return None
     kinds = rows.kl_rows(policy, ref)
     lines = [f"x = log π − log π_ref = {rows.listed(kinds.pop('x'))}"]
-    lines += [f"{name} = {rows.listed(row)}" for name, row in kinds.items()]
+    for name, row in kinds.items():
+        total = rows.clean(math.fsum(row))
+        lines.append(f"{name} = {rows.listed(row)}, Σ = {shown(total)}, mean = {shown(total / len(row))}")
     asked.code.append("mingce.specs.kl.kl_penalty")
     beta, score = asked.settings.get("beta"), asked.scalars.get("scores")
     if beta is None and score is None:
@@ -197,7 +279,7 @@ def _ratio_row(asked: Asked) -> Answer | None:
     if rollout is not None and old is None and new is not None:
         old, new = new, None
     if rollout is not None and old is not None and len(rollout) == len(old):
-        cap = number_after(asked.text, "counts").get("cap", rows.CAP)
+        cap = asked.counts.get("cap", rows.CAP)
         weights, lines = rows.truncated_weights(rollout, old, cap)
         asked.code.append("mingce.specs.losses.policy_ratio")
         return asked.answer("sum_tis", lines, rows=rows.listed(weights), cap=shown(cap))
@@ -220,51 +302,46 @@ def _credited(asked: Asked) -> bool:
 
 
 def _aggregated(asked: Asked) -> Answer | None:
-    """Two or more answers with their lengths and losses, averaged in each way."""
+    """Two or more answers with the losses of their tokens, averaged in each way."""
     losses, lengths = asked.lists.get("losses"), asked.lists.get("lengths")
-    if losses is None and lengths is not None:
-        losses = [number_after(part, "counts")["loss"] for part in _sentences(asked.text)]
-    if lengths is None or not losses or len(losses) != len(lengths) or not asked.says("aggregate"):
+    answers = _losses_of(asked.text)
+    if losses is not None and lengths is not None and len(losses) == len(lengths):
+        answers = [[loss] * int(n) for loss, n in zip(losses, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
+    elif lengths is not None and len(answers) == len(lengths):
+        answers = [row * int(n) for row, n in zip(answers, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
+    if len(answers) < 2 or not asked.says("aggregate"):
         return None
-    sizes = [int(n) for n in lengths]
-    if min(sizes) < 1 or max(sizes) > rows.LONGEST_ROW:
-        return None
-    found = rows.aggregated(sizes, losses)
+    found = rows.aggregated(answers)
     asked.code.append("mingce.specs.losses.agg_loss")
-    lines = rows.aggregation_lines(sizes, losses, found)
     said = "; ".join(f"{name} = {shown(x)}" for name, x in found.items())
-    return asked.answer("sum_aggregated", lines, rows=said)
+    return asked.answer("sum_aggregated", rows.aggregation_lines(answers, found), rows=said)
 
 
-def _sentences(text: str) -> list[str]:
-    """The parts of a question that each give a loss."""
-    return [part for part in re.split(r"[，,。;；]|\.\s", text) if "loss" in number_after(part, "counts")]
+def _losses_of(text: str) -> list[list[float]]:
+    """Each answer's losses, where they are said one answer after another: "4 tokens with losses 1, 1, 1, 1; …"."""
+    answers, start = [], 0
+    for match in _LOSSES.finditer(text):
+        row = [number(one) for one in re.findall(NUMBER, match[1])]
+        count = number_after(text[start : match.start()], "counts").get("steps", 1.0)
+        start = match.end()
+        answers.append(row * int(count) if len(row) == 1 and 1 <= count <= rows.LONGEST_ROW else row)
+    return answers
 
 
-def _updates(asked: Asked) -> Answer | None:
-    """How often the parameters are updated in a step."""
-    counts = number_after(asked.text, "counts")
-    batch, mini, parts = counts.get("batch"), counts.get("mini_batch"), counts.get("mini_batches")
-    if not ((batch and mini) or parts) or not asked.says("updates"):
-        return None
-    epochs, n, lines = counts.get("epochs", 1.0), counts.get("samples", 1.0), []
-    times = int(parts or 0)
-    if batch and mini:
-        times = math.ceil(batch / mini)
-        lines = [f"⌈{shown(batch)}/{shown(mini)}⌉ = {times}"]
-    lines.append(f"{times}·{shown(epochs)} = {shown(times * epochs)}")
-    if n > 1 and batch and mini:
-        lines.append(f"{shown(batch)}·{shown(n)} = {shown(batch * n)};  {shown(mini)}·{shown(n)} = {shown(mini * n)}")
-    return asked.answer("sum_updates", lines, times=times, epochs=shown(epochs), updates=shown(times * epochs))
-
-
-_KINDS: tuple[Callable[[Asked], tuple[Answer, Sum] | None], ...] = (
-    _of("methods_compared", _remax),
-    _group,
-    _of("whitening", _whitened),
-    _of("explained_variance", _explained),
-    _of("kl_estimators", _kl_row),
-    _of("ratio_first_update", _ratio_row),
-    _of("loss_aggregation", _aggregated),
-    _of("batch_sizes", _updates),
-)
+KINDS: dict[str, tuple[str, Callable[[Asked], Answer | None]]] = {
+    remax.__name__: ("methods_compared", _remax),
+    "group": ("group_baseline", _group),
+    "whitened": ("whitening", _whitened),
+    "explained": ("explained_variance", _explained),
+    "kl": ("kl_estimators", _kl_row),
+    "ratio": ("ratio_first_update", _ratio_row),
+    "aggregated": ("loss_aggregation", _aggregated),
+    "returns": ("gamma_lambda", formulas.returns),
+    "entropy": ("entropy", formulas.entropy),
+    "adaptive": ("adaptive_kl", formulas.adaptive),
+    "overlong": ("truncation", formulas.overlong),
+    "updates": ("batch_sizes", formulas.updates),
+    "decay": ("gamma_lambda", formulas.decay),
+    "limit": ("clip_higher", formulas.limit),
+}
+"""Each sum with the topic it belongs to; it has an answer if all it needs is given."""

@@ -12,12 +12,17 @@ NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 MOST = 4096
 _GAP = r"(?:\s*[,，、;；]\s*(?:and\s+|[和与]\s*)?|\s+(?:and\s+|[和与]\s*)?|\s*[和与]\s*)"
 _LIST = re.compile(
-    rf"(?<![A-Za-zα-ω\d_.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_.%]|\s*[)）]?\s*[岁年月个条轮次步题道组])"
+    rf"(?<![A-Za-zα-ω\d_.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_%]|\.\d|\s*[)）]?\s*[岁年月个条轮次步题道组])"
 )
 _NUMERALS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
 _UNITS = {"十": 10, "百": 100, "千": 1000}
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 _COUNT = rf"{NUMBER}|[{''.join((*_NUMERALS, *_UNITS))}]{{1,9}}|\b(?:{'|'.join(_WORDS)})\b"
+_BECOMES = re.compile(
+    r"\s*(?:改成|改为|换成|变成|变为|设成|设为|调成|调到|"
+    r"\b(?:(?:is |was )?(?:changed|set) to|becomes|goes to|were)\b)\s*"
+    r"(?=[\d.−-])"
+)
 _BEFORE, _BEHIND = 48, 16
 UNNAMED = ""
 
@@ -86,11 +91,28 @@ def named_in(text: str, key: str) -> list[str]:
 
 def number_after(text: str, key: str) -> dict[str, float]:
     """The single number behind each name of a table of texts/quantities: `n=8`, `8 responses each`, 两个 epoch."""
-    found: dict[str, float] = {}
-    zh, en = (named(texts("quantities", lang)[key]) for lang in LANGS)
-    for name in en:
-        for one in (zh[name], en[name]):
-            match = re.search(one.replace("<n>", rf"({_COUNT})"), text, re.IGNORECASE | re.ASCII)
-            if match:
-                found.setdefault(name, count(next(part for part in match.groups() if part)))
+    return {name: row[0] for name, row in numbers_after(text, key).items()}
+
+
+def numbers_after(text: str, key: str) -> dict[str, list[float]]:
+    """All numbers behind each name of a table, where it is said more than once."""
+    found: dict[str, list[float]] = {}
+    for name, pattern in _counted(key):
+        row = [count(next(part for part in match.groups() if part)) for match in pattern.finditer(text)]
+        if row:
+            found[name] = row
     return found
+
+
+@cache
+def _counted(key: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
+    zh, en = (named(texts("quantities", lang)[key]) for lang in LANGS)
+    both = ((name, f"{zh[name]}|{en[name]}".replace("<n>", rf"({_COUNT})")) for name in en)
+    return tuple((name, re.compile(pattern, re.IGNORECASE | re.ASCII)) for name, pattern in both)
+
+
+def plain_numbers(text: str) -> str:
+    """The text with `50k` as 50000, `1,024` as 1024, and what becomes of a number as what it is."""
+    text = re.sub(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda match: match[0].replace(",", ""), text)
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)[kK](?![A-Za-z])", lambda match: f"{float(match[1]) * 1000:g}", text)
+    return _BECOMES.sub(" = ", text)

@@ -24,7 +24,7 @@ def bracketed(x: float) -> str:
     return f"({shown(x)})" if x < 0 else shown(x)
 
 
-def _clean(x: float) -> float:
+def clean(x: float) -> float:
     """Without the rounding noise of a difference."""
     return 0.0 if abs(x) < 1e-12 else x
 
@@ -47,10 +47,10 @@ def explained(returns: Sequence[float], values: Sequence[float]) -> tuple[float,
 
 def kl_rows(policy: Sequence[float], ref: Sequence[float]) -> dict[str, list[float]]:
     """x = log π − log π_ref, and every estimate of one sample's KL."""
-    found = {"x": [_clean(a - b) for a, b in zip(policy, ref, strict=True)]}
+    found = {"x": [clean(a - b) for a, b in zip(policy, ref, strict=True)]}
     for name in KL_KINDS:
         if name != FULL:
-            found[name] = [_clean(reference.kl_penalty(a, b, name, None)) for a, b in zip(policy, ref, strict=True)]
+            found[name] = [clean(reference.kl_penalty(a, b, name, None)) for a, b in zip(policy, ref, strict=True)]
     return found
 
 
@@ -58,7 +58,7 @@ def ratios(old: Sequence[float], new: Sequence[float]) -> tuple[list[float], flo
     """Every token's ratio, the answer's (the geometric mean), and the mean of log π_old − log π."""
     each = [policy_ratio(a, b) for a, b in zip(old, new, strict=True)]
     drift = math.fsum(a - b for a, b in zip(old, new, strict=True)) / len(old)
-    return each, sequence_ratio(old, new, [1.0] * len(old)), _clean(drift)
+    return each, sequence_ratio(old, new, [1.0] * len(old)), clean(drift)
 
 
 def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float) -> tuple[list[float], list[str]]:
@@ -67,7 +67,7 @@ def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float
     for t, (a, b) in enumerate(zip(rollout, old, strict=True)):
         ratio = policy_ratio(a, b)
         weights.append(min(ratio, cap))
-        lines.append(f"w_{t} = min(exp({shown(_clean(b - a))}), {shown(cap)}) = {shown(min(ratio, cap))}")
+        lines.append(f"w_{t} = min(exp({shown(clean(b - a))}), {shown(cap)}) = {shown(min(ratio, cap))}")
     return weights, lines
 
 
@@ -82,22 +82,23 @@ def clipped_lines(ratios: Sequence[float], advantages: Sequence[float], eps: flo
     return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))}"]
 
 
-def aggregated(lengths: Sequence[int], losses: Sequence[float]) -> dict[str, float]:
-    """One number in each way, of answers whose tokens all have the same loss."""
-    width = max(lengths)
-    matrix = [[loss] * width for loss in losses]
-    mask = [[t < n for t in range(width)] for n in lengths]
+def aggregated(answers: Sequence[Sequence[float]]) -> dict[str, float]:
+    """One number in each way, of the losses of each answer's tokens."""
+    width = max(map(len, answers))
+    matrix = [[*row, *[0.0] * (width - len(row))] for row in answers]
+    mask = [[t < len(row) for t in range(width)] for row in answers]
     return {name: agg_loss(matrix, mask, name) for name in AGGREGATIONS}
 
 
-def aggregation_lines(lengths: Sequence[int], losses: Sequence[float], found: dict[str, float]) -> list[str]:
+def aggregation_lines(answers: Sequence[Sequence[float]], found: dict[str, float]) -> list[str]:
     """How the averages over tokens and over answers come about."""
-    pairs = list(zip(lengths, losses, strict=True))
-    products = " + ".join(f"{n}·{bracketed(x)}" for n, x in pairs)
-    means = " + ".join(bracketed(x) for x in losses)
+    sums = [math.fsum(row) for row in answers]
+    added, count = " + ".join(map(bracketed, sums)), len(answers)
+    means = " + ".join(bracketed(total / len(row)) for total, row in zip(sums, answers, strict=True))
     token_mean, token_sum, row_mean, *_ = found
     return [
-        f"{token_mean}: ({products})/{sum(lengths)} = {shown(found[token_mean])}",
-        f"{row_mean}: ({means})/{len(losses)} = {shown(found[row_mean])}",
-        f"{token_sum}: ({products})/{len(losses)} = {shown(found[token_sum])}",
+        f"Σ = {listed(sums)}",
+        f"{token_mean}: ({added})/{sum(map(len, answers))} = {shown(found[token_mean])}",
+        f"{row_mean}: ({means})/{count} = {shown(found[row_mean])}",
+        f"{token_sum}: ({added})/{count} = {shown(found[token_sum])}",
     ]

@@ -75,6 +75,8 @@ class Endpoint:
     timeout: float = TIMEOUT
     takes_limit: bool = True
     """Whether the server knows `max_tokens`; some models refuse it."""
+    settings: tuple[str, str] = ("--model", "--model-name")
+    """What the person gives the address and the name with, for messages."""
     _parts: SplitResult = field(init=False, repr=False)
 
     chosen: str | None = field(init=False)
@@ -90,7 +92,7 @@ class Endpoint:
         except ValueError:
             bad = True
         if bad or any(not letter.isprintable() or letter.isspace() for letter in self.url):
-            raise SettingError(sentence("assistant.bad_url", url=self.url[:200]))
+            raise SettingError(sentence("assistant.bad_url", setting=self.settings[0], url=self.url[:200]))
         self._headers()  # says what is wrong with the key, if anything is
 
     def name(self) -> str:
@@ -101,7 +103,7 @@ class Endpoint:
             first = models[0] if isinstance(models, list) and models else None
             name = first.get("id") if isinstance(first, Mapping) else None
             if not isinstance(name, str) or not name:
-                raise ModelError(sentence("assistant.no_models", url=self._shown))
+                raise ModelError(sentence("assistant.no_models", url=self._shown, setting=self.settings[1]))
             self.model = name[:200]
         return self.model
 

@@ -44,7 +44,7 @@ def schema_of(kind: type, describe: Describe = lambda _: None, *, nulls: bool = 
     hints = get_type_hints(kind, include_extras=True)
     properties: Json = {}
     for field in fields(kind):
-        properties[field.name] = _schema(hints[field.name], describe, nulls)
+        properties[field.name] = type_schema(hints[field.name], describe, nulls=nulls)
         if said := describe(field.name):
             properties[field.name]["description"] = said
     needed = [field.name for field in fields(kind) if _is_required(field)]
@@ -55,7 +55,8 @@ def _is_required(field: Field[Any]) -> bool:
     return field.default is MISSING and field.default_factory is MISSING
 
 
-def _schema(hint: Any, describe: Describe, nulls: bool) -> Json:
+def type_schema(hint: Any, describe: Describe = lambda _: None, *, nulls: bool = True) -> Json:
+    """The JSON schema of an annotation; `{}`, which is anything, of one that JSON has no word for."""
     base, limit = _limited(hint)
     if isinstance(base, type) and is_dataclass(base):
         return schema_of(base, describe, nulls=nulls)
@@ -64,16 +65,15 @@ def _schema(hint: Any, describe: Describe, nulls: bool) -> Json:
         return {"type": _PLAIN[base], **_bounds(base, limit)}
     if origin in (Union, types.UnionType):
         kinds = [one for one in get_args(base) if nulls or one is not type(None)]
-        return _union([_schema(one, describe, nulls) for one in kinds])
+        return _union([type_schema(one, describe, nulls=nulls) for one in kinds])
     if origin is Literal:
         return {"type": "string", "enum": list(get_args(base))}
     if origin in _LISTS:
         most = {} if limit.most is None else {"maxItems": limit.most}
-        return {"type": "array", "items": _schema(get_args(base)[0], describe, nulls), **most}
+        return {"type": "array", "items": type_schema(get_args(base)[0], describe, nulls=nulls), **most}
     if origin in (dict, Mapping):
-        return {"type": "object", "additionalProperties": _schema(get_args(base)[1], describe, nulls)}
-    assert base is Any, base
-    return {}
+        return {"type": "object", "additionalProperties": type_schema(get_args(base)[1], describe, nulls=nulls)}
+    return {"type": "array"} if base in _LISTS else {"type": "object"} if base is dict else {}
 
 
 def _union(parts: list[Json]) -> Json:
