@@ -141,7 +141,12 @@ class Kept(GRPOTrainer):  # type: ignore[misc]
             parts.columns["entropy"] = torch.cat(entropies)
         sizes = [len(one["advantages"]) for one in seen]
         parts.rows["micro_batch"] = [number for number, size in enumerate(sizes) for _ in range(size)]
-        logged = {name: np.mean(said[-len(seen) :]) for name, said in self._metrics["train"].items() if said}
+        each = ("clip_ratio", "kl", "entropy", "vespo", "cispo", "sapo")  # said at each loss; the rest once for all
+        logged = {
+            name: np.mean(said[-len(seen) if name.startswith(each) else -1 :])
+            for name, said in self._metrics["train"].items()
+            if said
+        }
         repeats = {name: value for name, value in logged.items() if np.isfinite(value) and name != "step_time"}
         parts.scalars = {name: float(value) for name, value in repeats.items()}
         parts.scalars["loss"] = sum(losses)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -263,14 +262,3 @@ def grpo_tensors() -> dict[str, torch.Tensor]:
         "old_per_token_logps": made["old_log_probs"], "ref_per_token_logps": made["ref_log_prob"],
         "sampling_per_token_logps": made["rollout_log_probs"], "importance_sampling_ratio": torch.rand(B, 1),
     }  # fmt: skip
-
-
-def example(name: str) -> Any:
-    """The module of an example, which people paste from."""
-    path = Path(__file__).parent.parent / "examples" / f"{name}.py"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module

@@ -212,3 +212,51 @@ def test_nothing_is_said_of_nothing() -> None:
         columns["response_mask"] = torch.zeros(shape, dtype=torch.bool)
         rows = {"prompt_ids": [[1]] * shape[0]}
         assert look(columns, rows)[1] == []
+
+
+def test_a_recursion_that_runs_on_into_the_next_row_is_named_with_token_rewards_and_without() -> None:
+    c = clean(11)
+    c["response_mask"] = c["attention_mask"].clone()
+    kl = kl_penalty(c["old_log_probs"], c["ref_log_probs"], "k1")
+    reward = kl_rewards(c["scores"], kl, c["response_mask"], BETA)
+    values, mask = c["values"], c["response_mask"]
+    flat, value = reward[mask].tolist(), values[mask].tolist()
+    credit_of, last, ahead = [0.0] * len(flat), 0.0, 0.0
+    for t in reversed(range(len(flat))):
+        last = flat[t] + GAMMA * ahead - value[t] + GAMMA * LAM * last
+        ahead, credit_of[t] = value[t], last
+    raw = torch.zeros_like(reward)
+    raw[mask] = torch.tensor(credit_of)
+    c |= {"rewards": reward, "returns": (raw + values) * mask, "advantages": masked_whiten(raw, mask)}
+    assert codes(look(c)[1]) == ["recursion-across-rows"]
+    outcome = c["scores"].sum(1).tolist()
+    bare = {name: c[name] for name in c if name not in ("rewards", "scores")}
+    assert codes(look(bare, {"outcome": outcome}, gamma=GAMMA, lam=LAM)[1]) == ["recursion-across-rows"]
+
+
+def test_rewards_one_slot_early_are_named_where_only_returns_tell_of_them() -> None:
+    c = clean(12)
+    c["response_mask"] = mask = c["attention_mask"].clone()
+    whole = kl_rewards(c["scores"], kl_penalty(c["old_log_probs"], c["ref_log_probs"], "k1"), mask, BETA)
+    early = torch.cat([whole[:, 1:], whole[:, :1] * 0], dim=1) * mask
+    bare = {name: c[name] for name in c if name not in ("rewards", "scores")} | credited(c, early)
+    del bare["rewards"]
+    for settings_given in ({}, {"gamma": GAMMA, "lam": LAM, "beta": BETA, "kl_estimator": "k1"}):
+        found = codes(look(bare, {"outcome": c["scores"].sum(1).tolist()}, **settings_given)[1])
+        assert found[:1] == ["kl-of-something-else"], found
+
+
+def test_returns_without_a_critic_that_are_no_sums_are_named() -> None:
+    c = clean(13)
+    mask = c["response_mask"] = c["attention_mask"].clone()
+    dense = torch.where(mask, 0.1 * c["values"], 0.0)
+    early = torch.cat([dense[:, 1:], dense[:, :1] * 0], dim=1) * mask
+    returns = early.flip(1).cumsum(1).flip(1) * mask
+    bare = {name: c[name] for name in ("response_mask", "attention_mask")} | {"rewards": dense}
+    bare |= {"returns": returns, "advantages": masked_whiten(returns, mask)}
+    found = look(bare, estimator="reinforce_plus_plus", gamma=1.0)[1]
+    assert codes(found) == ["returns-are-no-sums"]
+    assert "one slot early" in next(f for f in found if f.fault.code == "returns-are-no-sums").values["what"]
+    right = dense.flip(1).cumsum(1).flip(1) * mask
+    bare |= {"returns": right, "advantages": masked_whiten(right, mask)}
+    assert codes(look(bare, estimator="reinforce_plus_plus", gamma=1.0)[1]) == []

@@ -165,12 +165,15 @@ def test_a_wrong_scale_is_said_with_its_factor(name: str, factor: float, code: s
 def test_the_deviation_of_the_batch_is_a_choice_of_trl_and_none_of_verl() -> None:
     b = batch(1)
     made = grouped(b, "dr_grpo")[0] / (b["rewards"].sum(1).std() + 1e-4)
-    assert codes(look(b, (made, made), source="trl", estimator="grpo")) == []
+    assert codes(look(b, (made, made), source="trl_grpo", estimator="grpo")) == []
     assert codes(look(b, (made, made), source="generic")) == []
-    found = look(b, (made, made), estimator="grpo")
-    assert [(one.fault.code, one.named) for one in found if one.level == "suspicious"] == [
-        ("estimator-differs", (1, 30))
-    ]
+    for source in ("verl", "generic"):  # where nothing says that it is meant
+        found = look(b, (made, made), source=source, estimator="grpo")
+        assert [(one.fault.code, one.named) for one in found if one.level == "suspicious"] == [
+            ("estimator-differs", (1, 30))
+        ]
+    assert codes(look(b, (made, made), source="generic", estimator="grpo", std_over="batch")) == []
+    assert codes(look(b, (made, made), source="trl_grpo", estimator="grpo", std_over="group")) == ["estimator-differs"]
 
 
 def test_one_spike_loosens_nothing() -> None:
@@ -218,3 +221,55 @@ def test_batches_in_which_nothing_differs_raise_no_alarm(name: str) -> None:
             made = grouped(b, name)
         for settings in cases(estimator=name):
             assert codes(look(b, made, **settings)) == [], (change, settings)
+
+
+def test_another_baseline_or_another_outcome_within_the_group_is_named() -> None:
+    b = batch(7)
+    b["rewards"] = torch.where(b["rewards"] > 0.02, b["rewards"], 0.0)
+    x, length = b["rewards"].sum(1), b["mask"].sum(1)
+    part = torch.arange(len(x)) // SAMPLES
+    lowest = x.view(-1, SAMPLES).amin(1)[part]
+    made = (x - lowest)[:, None] * b["mask"]
+    found = look(b, (made, made), source="generic")
+    assert [one.fault.code for one in found if one.level == "suspicious"] == ["group-other-baseline"]
+    assert "smallest" in next(one for one in found if one.level == "suspicious").values["what"]
+    over = (x / length).view(-1, SAMPLES)
+    made = (over - over.mean(1, keepdim=True)).view(-1)[:, None] * b["mask"]
+    found = look(b, (made, made), source="trl_grpo", estimator="grpo")
+    assert [one.fault.code for one in found if one.level == "suspicious"] == ["group-of-other-outcome"]
+    stale = torch.rand(PROMPTS, generator=torch.Generator().manual_seed(3))[part]
+    made = (x - stale)[:, None] * b["mask"]
+    assert codes(look(b, (made, made), source="trl_grpo")) == ["group-foreign-baseline"]
+    assert codes(look(b, (made, made), source="generic")) == []  # as ReMax does it
+
+
+def test_rewards_compared_apart_raise_no_alarm_where_one_group_tells_little() -> None:
+    """TRL's normalize_then_sum: one prompt's advantages are nearly 0, another's only rewards are not in the dump."""
+    b = batch(8, prompts=4)
+    b["rewards"] = torch.zeros_like(b["rewards"])
+    outcome = [1.0] * 4 + [0.125, 1.0, 0.0, 0.125] + [1.0, 0.25, 1.0, 1.0] + [0.0] * 4
+    last = torch.where(b["mask"], torch.arange(WIDTH), 0).amax(1)
+    b["rewards"][torch.arange(16), last] = torch.tensor(outcome)
+    told = [0.0] * 4 + [0.888, 1.5449, -3.3209, 0.888] + [7e-4, -2.1e-3, 7e-4, 7e-4] + [0.0] * 4
+    made = torch.tensor(told)[:, None] * b["mask"]
+    assert codes(look(b, (made, made), source="trl_grpo")) == []
+    assert codes(look(b, (made, made), source="trl_grpo", estimator="grpo", rewards_apart=True)) == []
+
+
+def test_pairs_of_samples_are_not_halved_into_groups_of_one() -> None:
+    """A group of one has no deviation to be held against: nothing is said by it."""
+    b = batch(9, prompts=10, samples=2)
+    x = b["rewards"].sum(1)
+    part = torch.arange(len(x)) // 2
+    made = 0.3 * (
+        x - x.view(-1, 2).mean(1)[part] + 0.01 * torch.randn(len(x), generator=torch.Generator().manual_seed(1))
+    )
+    made = made[:, None] * b["mask"]
+    assert "groups-misformed" not in codes(look(b, (made, made)))
+
+
+def test_one_prompt_alone_or_rounded_numbers_of_no_named_estimator_are_a_note() -> None:
+    one = batch(14, prompts=1, samples=8)
+    made = torch.randn(8, generator=torch.Generator().manual_seed(2))[:, None] * one["mask"]
+    assert codes(look(one, (made, made), estimator="gdpo")) == []
+    assert codes(look(one, (made, made), estimator="gdpo"), "note") == ["group-unexplained"]

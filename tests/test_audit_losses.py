@@ -67,7 +67,7 @@ def clean(seed: int, holes: bool = False, moved: float = 0.15) -> Dump:
         "entropy_mean": masked_mean(dump, "entropy"),
         "advantages_mean": masked_mean(dump, "advantages"),
         "approx_kl": float(np.mean((dump.wide("old_log_probs") - dump.wide("new_log_probs"))[mask])),
-        "vf_clipfrac": 0.1,
+        "vf_clipfrac": value_clipfrac(dump, 0.3),
     }
     return dump
 
@@ -88,6 +88,12 @@ def value_loss(dump: Dump, clip: float | None, mask: torch.Tensor | None = None)
     new, returns, old = (tensor(dump, n) for n in ("new_values", "returns", "values"))
     mask = tensor(dump, "response_mask") if mask is None else mask
     return float(losses.value_loss(new, returns, old, mask, clip).loss)
+
+
+def value_clipfrac(dump: Dump, clip: float) -> float:
+    new, returns, old = (dump.wide(n) for n in ("new_values", "returns", "values"))
+    held = (np.clip(new, old - clip, old + clip) - returns) ** 2
+    return float((held > (new - returns) ** 2)[dump.mask].mean())
 
 
 def k3(dump: Dump) -> torch.Tensor:
@@ -272,6 +278,7 @@ def clipfrac_zero(dump: Dump) -> None:
 def same_values(dump: Dump) -> None:
     dump.columns["new_values"] = dump.columns["values"].copy()
     dump.scalars["vf_loss"] = value_loss(dump, 0.3)
+    dump.scalars["vf_clipfrac"] = value_clipfrac(dump, 0.3)
 
 
 def entropy_over_pads(dump: Dump) -> None:
@@ -361,7 +368,7 @@ def test_equal_lengths_hide_the_micro_batch_mean() -> None:
     dump = clean(2)
     dump.columns["response_mask"] = dump.columns["attention_mask"] = np.ones(dump.shape, dtype=bool)
     per_micro_batch(dump)
-    for name in ("vf_loss", "kl_loss", "entropy_mean", "approx_kl", "advantages_mean"):
+    for name in ("vf_loss", "kl_loss", "entropy_mean", "approx_kl", "advantages_mean", "vf_clipfrac"):
         del dump.scalars[name]
     assert told(dump) == {}
 

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from audit_toys import findings, named, rounded, toy
 
-from mingce.audit.alignment import align
+from mingce.audit.alignment import _nearer, align
 from mingce.record.dump import Dump
 
 OLD, DRAWN, REF, NEW = "old_log_probs", "rollout_log_probs", "ref_log_probs", "new_log_probs"
@@ -271,6 +271,16 @@ def test_engine_noise_is_a_note_with_its_size() -> None:
     assert 0 < note.values["size"] < note.values["p95"] < note.values["largest"]
 
 
+def test_another_order_does_not_explain_doubts_by_leaving_them_out() -> None:
+    """A policy that has become certain beside a reference that doubts each row's first token: a block moved over it
+    hides the doubt, and says nothing."""
+    old, ref, both = np.full((64, 16), -0.001), np.full((64, 16), -0.0005), np.ones((64, 16), bool)
+    ref[:, 0] = -0.6
+    both[:, 12:] = False
+    assert not _nearer(old, np.roll(ref, -4, axis=1), ref, both)
+    assert _nearer(np.roll(ref, -4, axis=1), np.roll(ref, -4, axis=1), ref, both | True)
+
+
 def test_a_policy_that_has_collapsed_is_not_in_another_order() -> None:
     """Every row says the same two tokens, so that two numbers decide the correlation with the reference."""
     r = np.random.default_rng(0)
@@ -326,3 +336,16 @@ def test_a_ratio_of_one_in_every_epoch_is_suspicious() -> None:
     assert [(finding.fault.code, finding.level) for finding in named(dump)] == [("ratio-always-one", "suspicious")]
     dump.columns["advantages"][:] = 0  # nothing to learn from
     assert not named(dump)
+
+
+def test_a_collapsed_policy_is_certain_and_not_filled_and_its_digits_say_nothing() -> None:
+    """Exact zeros and a few numbers just below them, where the reference doubts."""
+    dump = toy(21)
+    rng, mask = np.random.default_rng(21), dump.mask
+    old = np.where(rng.random(mask.shape) < 0.7, 0.0, -(2.0**-20) * rng.integers(1, 500, mask.shape))
+    dump.columns["old_log_probs"] = np.where(mask, old, 0.0).astype(np.float32)
+    dump.columns["ref_log_probs"] = np.where(mask, -1.0 - rng.random(mask.shape), 0.0).astype(np.float32)
+    for name in ("rollout_log_probs", "new_log_probs", "entropy"):
+        del dump.columns[name]
+    found = {one.fault.code for one in findings(dump) if one.level in ("bug", "suspicious")}
+    assert not found & {"fill-value-as-log-prob", "half-precision-log-probs"}, found

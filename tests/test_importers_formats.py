@@ -6,11 +6,11 @@ import json
 import sys
 import types
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 import torch
 from dump_batches import (
@@ -19,7 +19,6 @@ from dump_batches import (
     P,
     T,
     batch,
-    example,
     experience,
     grpo_tensors,
     lines,
@@ -171,49 +170,6 @@ def test_trl_grpo(tmp_path: Path, how: str) -> None:
         assert dump.rows["outcome"] == [1.0, 0.0, 1.0, 0.5]
         assert dump.step == 9
         assert dump.scalars == {"kl_mean": 0.25, "pg_clipfrac": 0.125}
-
-
-# ── the lines that people paste ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_example_of_verl_v1(tmp_path: Path) -> None:
-    fields: dict[str, Any] = {
-        name: torch.nested.as_nested_tensor([row.bfloat16() if name == "values" else row for row in rows],
-                                            layout=torch.jagged)
-        for name, rows in v1_fields().items() if name not in ("token_level_rewards", "log_probs")
-    }  # fmt: skip
-    fields["uid"] = np.array(list("aabb"), dtype=object)
-    actor = {"clip_ratio_c": 3.0, "use_kl_loss": True, "kl_loss_coef": 0.1}
-    algorithm = {"gamma": 1.0, "lam": 0.9, "adv_estimator": "gae", "use_kl_in_reward": False}
-    config = {"algorithm": algorithm, "actor_rollout_ref": {"actor": actor}}
-    path = tmp_path / "step_8.pt"
-    example("dump_from_verl").dump_verl_v1(fields, str(path), config, None, 8, {"actor/ppo_kl": 0.125})
-    dump = one(path)
-    assert (dump.source, dump.shape, dump.step) == ("verl", (B, T), 8)
-    assert dump.stored["values"] == "float32"
-    np.testing.assert_array_equal(dump.columns["rewards"], dump.columns["scores"])
-    assert dump.rows["group"] == list("aabb")
-    assert dump.scalars == {"approx_kl": 0.125}
-    known = dump.settings.known()
-    assert {"lam": 0.9, "estimator": "gae", "dual_clip": 3.0, "kl_loss_coef": 0.1}.items() <= known.items()
-    assert "beta" not in known
-
-
-def test_example_of_trl_grpo(tmp_path: Path) -> None:
-    args = SimpleNamespace(
-        scale_rewards="group", beta=0.0, loss_type="dapo", epsilon=0.2, epsilon_high=0.28, num_iterations=1,
-        temperature=1.0, top_p=0.9, top_k=0, min_p=0.05, num_generations=2, max_completion_length=T,
-    )  # fmt: skip
-    tokenizer = SimpleNamespace(eos_token_id=2, pad_token_id=0)
-    path = tmp_path / "step_5_rank0.npz"
-    example("dump_from_trl").dump_trl_grpo(grpo_tensors(), str(path), args, tokenizer, 5, [1.0, 0.0, 1.0, 0.5])
-    dump = one(path)
-    assert (dump.source, dump.shape, dump.step) == ("trl_grpo", (B, T), 5)
-    assert dump.mask.sum() == sum(LENGTHS) - 2
-    assert dump.rows["outcome"] == [1.0, 0.0, 1.0, 0.5]
-    assert len(set(dump.rows["group"])) == 2
-    expected = {"estimator": "grpo", "clip_low": 0.2, "clip_high": 0.28, "policy_loss": "ppo", "min_p": 0.05}
-    assert expected.items() <= dump.settings.known().items()
 
 
 # ── slime, OpenRLHF, NeMo RL ─────────────────────────────────────────────────────────────────────────────────────────
@@ -381,6 +337,26 @@ def test_one_line_of_json_may_be_a_whole_batch(tmp_path: Path) -> None:
     (tmp_path / "grpo.json").write_text(json.dumps(grpo | {"advantages": [1.0, -1.0]}))
     (dump,) = open_dump(tmp_path / "grpo.json")
     assert (dump.source, dump.shape) == ("trl_grpo", (2, 2))
+
+
+def test_a_trainers_batch_in_a_table_keeps_what_was_laid_beside_it(tmp_path: Path) -> None:
+    """New log-probs under our name, settings and scalars in Parquet's metadata, settings repeated on JSON's lines."""
+    rows = [
+        {"completion_ids": [5, 6], "completion_mask": [1, 1], "prompt_ids": [1, 2], "new_log_probs": [-0.5, -0.25]},
+        {"completion_ids": [7, 8], "completion_mask": [1, 1], "prompt_ids": [1, 2], "new_log_probs": [-1.0, -2.0]},
+    ]
+    about = {
+        "settings": json.dumps({"epsilon": 0.3, "scale_rewards": "batch"}),
+        "scalars": json.dumps({"pg_loss": 0.5}),
+    }
+    pq.write_table(pa.Table.from_pylist(rows).replace_schema_metadata(about), tmp_path / "x.parquet")
+    (dump,) = open_dump(tmp_path / "x.parquet")
+    assert dump.columns["new_log_probs"].tolist() == [[-0.5, -0.25], [-1.0, -2.0]]
+    assert (dump.settings.clip, dump.settings.std_over, dump.scalars) == (0.3, "batch", {"pg_loss": 0.5})
+    lines = [json.dumps(row | {"epsilon": 0.3, "norm_adv_by_std_in_grpo": False}) for row in rows]
+    (tmp_path / "x.jsonl").write_text("\n".join(lines))
+    (dump,) = open_dump(tmp_path / "x.jsonl")
+    assert (dump.source, dump.settings.clip, dump.settings.std_over) == ("trl_grpo", 0.3, "none")
 
 
 def test_safetensors_whose_length_begins_as_a_pickle_does(tmp_path: Path) -> None:

@@ -6,7 +6,6 @@ import pickle
 import sys
 import types
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,6 @@ from dump_batches import (
     P,
     T,
     batch,
-    example,
     experience,
     lines,
     nemo_records,
@@ -326,48 +324,3 @@ def test_nemo_rl(tmp_path: Path) -> None:
     assert dump.columns["loss_mask"].sum(axis=1).tolist() == [5, 3, 1, 0]
     assert dump.rows["outcome"] == [0.0, 1.0, 2.0, 3.0]
     assert dump.rows["prompt_ids"][0] == made["prompts"][0].tolist()
-
-
-# ── the lines that people paste ──────────────────────────────────────────────────────────────────────────────────────
-
-
-def test_example_of_verl(tmp_path: Path) -> None:
-    made = batch()
-    proto = SimpleNamespace(batch=made, non_tensor_batch={"uid": np.array(list("aabb"), dtype=object)}, meta_info={})
-    config = {
-        "algorithm": {
-            "gamma": 0.9,
-            "lam": 0.8,
-            "use_kl_in_reward": True,
-            "kl_ctrl": {"kl_coef": 0.1},
-            "kl_penalty": "kl",
-        },
-        "actor_rollout_ref": {"actor": {"clip_ratio": 0.2}, "rollout": {"n": 2}},
-    }
-    tokenizer = SimpleNamespace(eos_token_id=2, pad_token_id=0, bos_token_id=1)
-    metrics = {"actor/pg_loss": 0.5, "timing": "now", "critic/vf_clipfrac": np.float64(0.25)}
-    example("dump_from_verl").dump_verl(proto, str(tmp_path / "d" / "step_5.pt"), config, tokenizer, 5, metrics)
-    dump = one(tmp_path / "d")
-    check_verl(dump, made)
-    assert dump.step == 5
-    assert dump.scalars == {"pg_loss": 0.5, "vf_clipfrac": 0.25}
-    assert dump.rows["group"] == list("aabb")
-    expected = {"gamma": 0.9, "lam": 0.8, "beta": 0.1, "kl_estimator": "k1", "clip": 0.2, "group_size": 2, "eos_id": 2}
-    assert expected.items() <= dump.settings.known().items()
-
-
-def test_example_of_trl(tmp_path: Path) -> None:
-    made = trl_tensors()
-    args = SimpleNamespace(
-        gamma=1.0, lam=0.95, kl_coef=0.05, kl_estimator="k1", cliprange=0.2, cliprange_value=0.2, num_ppo_epochs=4,
-        temperature=0.7, response_length=T, whiten_rewards=True,
-    )  # fmt: skip
-    tokenizer = SimpleNamespace(eos_token_id=2, pad_token_id=0)
-    path = tmp_path / "step_5_rank0.npz"
-    example("dump_from_trl").dump_trl(made | {"self": None}, str(path), args, tokenizer, 5)
-    dump = one(path)
-    check_trl(dump, made)
-    assert dump.step == 5
-    expected = {"lam": 0.95, "beta": 0.05, "value_clip": 0.2, "ppo_epochs": 4, "pad_id": 0, "whiten_rewards": True}
-    assert expected.items() <= dump.settings.known().items()
-    assert dump.rows["left_pad"] == [0, 1, 0, 0]

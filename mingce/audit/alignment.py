@@ -16,6 +16,10 @@ from mingce.audit.evidence import Bools, Floats, Ints, shift
 
 Kind = Literal["aligned", "shift", "layout", "blocks", "rows", "drift", "unrelated"]
 ENOUGH = 200  # tokens that a statistical verdict needs
+NEARLY_SURE = -1e-3
+"""The log-prob of a token that the policy hardly doubts."""
+COLLAPSED = 0.8
+"""The share of such tokens above which the few others show no pattern that could be out of line."""
 SHIFTS = (-1, 1, -2, 2, -3, 3)
 MOST_ROWS, MOST_TOKENS = 64, 20_000  # that the scans read; a bug of this kind is in nearly every row
 LOST, FOUND = 0.6, 0.75  # correlation below which columns are out of line, and above which a rearrangement explains it
@@ -38,7 +42,7 @@ class Alignment:
 def align(a: Floats, b: Floats, use: Bools) -> Alignment:
     """The simplest account of how a [B, T] lies on b [B, T] where `use`."""
     calm = np.zeros(len(a), bool)
-    if use.sum() < ENOUGH:
+    if use.sum() < ENOUGH or (a[use] > NEARLY_SURE).mean() > COLLAPSED:
         return Alignment("aligned", calm)
     count = use.sum(axis=1)
     gap = np.where(use, np.abs(a - b), 0.0).sum(axis=1) / np.maximum(count, 1)
@@ -81,9 +85,11 @@ def _nearer(a: Floats, moved: Floats, b: Floats, use: Bools) -> bool:
     """Whether moving b has brought it nearer to a.
 
     Where all rows say the same, as after a collapse, a few numbers decide the correlation and any order may raise it;
-    but two models that score the same tokens also say much the same of them.
+    but two models that score the same tokens also say much the same of them. Nor is anything explained if what b found
+    unlikely only falls out of sight: of a policy that has become certain, nothing in a is as unlikely.
     """
-    return float(np.abs(a - moved)[use].mean()) < 0.7 * float(np.abs(a - b)[use].mean())
+    kept = np.abs(moved[use]).mean() > 0.5 * np.abs(b[use]).mean()
+    return bool(kept) and float(np.abs(a - moved)[use].mean()) < 0.7 * float(np.abs(a - b)[use].mean())
 
 
 def _by_row(a: Floats, b: Floats, use: Bools) -> Floats:

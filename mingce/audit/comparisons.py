@@ -157,6 +157,6 @@ def whitened(c: Compared, lengths: Ints) -> Compared:
 
 def clean_ways(x: Outcome, part: Ints, lengths: Ints, coarse: bool) -> Iterator[tuple[str, Compared]]:
     """Every comparison that some trainer means, by its formula."""
-    after = (*(base + WHITENED for base in (MEAN, STD, OTHERS, ITSELF)), STD + WHITENED_ROWS)
+    after = (*(base + WHITENED for base in (MEAN, STD, OTHERS, ITSELF)), STD + WHITENED_ROWS, OTHERS + WHITENED_ROWS)
     for formula in (*CLEAN, *after):
         yield formula, compare(x, part, formula, lengths, coarse)

@@ -15,10 +15,20 @@ from mingce.audit import misfits
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, last_slot, rows_with, share_of_rows, shift
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 from mingce.audit.misfits import RETURNS, VALUES_SHIFTED, Step
-from mingce.audit.recursion import ENDS, HOLES, Columns, Discount, following, neighbours, one_step, round_discount
+from mingce.audit.recursion import (
+    ENDS,
+    HOLES,
+    Columns,
+    Discount,
+    following,
+    neighbours,
+    of_next_row,
+    one_step,
+    round_discount,
+)
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
-from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN
+from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN, SUMS_OF_REWARDS
 
 SURE = misfits.SURE
 SINGLE = 1e-5  # of the row's largest number: what sums over a long row lose in single precision
@@ -46,9 +56,13 @@ TRUNCATED_TERMINAL = Fault.of(
     "truncated-as-terminal", "note", (34,), "A_e = r_e − V_e, instead of r_e + γV(s_{e+1}) − V_e"
 )
 TRUNCATED_BOOTSTRAP = Fault.of("truncated-bootstrapped", "convention", (34,), "A_e = r_e + γV(s_{e+1}) − V_e", "")
+ACROSS_ROWS = Fault.of(
+    "recursion-across-rows", "bug", (16, 33), "A_e = r_e − V_e at the last token of a response that ended"
+)
 LAST_STEP = Fault.of(
     "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended"
 )
+OTHER_SUMS = Fault.of("returns-are-no-sums", "bug", (33,), "R_t = r_t + γR_{t+1}", "")
 OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (33,), "A_t = δ_t + γλA_{t+1}", "")
 
 # ── K5 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
@@ -219,6 +233,10 @@ def _bootstrap(e: Evidence, step: Step, found: Discount, expected: Floats, off: 
         gaps[end] = float((ended & step.off(tried)).sum() / ended.sum())
     best = min(gaps, key=lambda end: gaps[end])
     if gaps[best] > 0.02:
+        for by in (1, -1):
+            leaked = of_next_row(step.columns, step.mask, found.gamma, found.decay, by)
+            if not (ended & step.off(expected + leaked[:, None])).any():
+                return Finding(ACROSS_ROWS, "advantages", {}, places, share)
         return Finding(LAST_STEP, "advantages", {}, places, share)
     how = {"value": "V[e+1]", "slot": "V[e+1], and A[e+1] = −V[e+1]", "pads": "V on all pads"}[best]
     same = tuple(end for end in gaps if gaps[end] <= 0.02)
@@ -245,7 +263,8 @@ def reward_to_go(e: Evidence) -> Iterator[Finding]:
     gamma = float((c.advantages - c.rewards)[:, :-1][here] @ later / power)
     gamma = round(gamma, 4)
     if not 0 < gamma <= 1.01 or (pairs & step.off(one_step(c, e.mask, gamma, gamma, "skip", "end"))).any():
-        raise NotJudged  # no sums of rewards
+        yield _no_sums(e, step)
+        return
     wanted = either(e.settings.gamma, gamma)
     undiscounted = e.settings.estimator in (*BASELINE_OF_PROMPT, *BASELINE_OF_TOKEN)
     if wanted != gamma and not undiscounted:
@@ -256,6 +275,26 @@ def reward_to_go(e: Evidence) -> Iterator[Finding]:
             gamma = wanted
     e.infer("gamma", gamma)
     yield from _at_holes(e, step, Discount(gamma, gamma, 0.0))
+
+
+def _no_sums(e: Evidence, step: Step) -> Finding:
+    """Returns that are not the sums of the rewards still to come: of rewards one slot off, discounted otherwise, …"""
+    if e.settings.estimator not in SUMS_OF_REWARDS and e.dump.source != "verl":
+        raise NotJudged  # another estimator's
+    c, settings = step.columns, e.settings
+    gammas = dict.fromkeys((either(settings.gamma, 1.0), 1.0, 0.99, 0.95))
+    tries: list[tuple[str, Floats]] = [("audit.sums_shifted_early", shift(c.rewards, 1) * e.mask)]
+    tries.append(("audit.sums_shifted_late", shift(c.rewards, -1) * e.mask))
+    if e.has("scores"):
+        tries.append(("audit.sums_of_scores", np.where(e.mask, finite(e["scores"]), 0.0)))
+    for key, rewards in tries:
+        for gamma in gammas:
+            moved = step.like(rewards=rewards)
+            if not (step.pairs & moved.off(one_step(moved.columns, e.mask, gamma, gamma, "skip", "end"))).any():
+                return Finding(OTHER_SUMS, "returns", phrase("what", key), classes=(33, 9))
+    expected = one_step(c, e.mask, next(iter(gammas)), next(iter(gammas)), "skip", "end")
+    places = e.places(step.pairs & step.off(expected), expected, c.advantages)
+    return Finding(OTHER_SUMS, "returns", phrase("what", "audit.sums_unknown"), places, severity="suspicious")
 
 
 def constant_rows(e: Evidence, column: Floats) -> bool:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
-from functools import cached_property
 
 import numpy as np
 
 from mingce.audit import comparisons
 from mingce.audit.comparisons import Compared, Outcome, compare
 from mingce.audit.credit import constant_rows
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite
-from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place, phrase
+from mingce.audit.evidence import Evidence, Floats, finite
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, Severity, phrase
+from mingce.audit.group_batch import Batch
+from mingce.audit.group_reasons import other_baseline, other_outcome
 from mingce.audit.groupings import Words, groupings, prompts
 from mingce.audit.misfits import ROWS_SWAPPED, SURE
 from mingce.audit.whitening import BASELINE, SCALE, SIGN
@@ -23,13 +23,17 @@ from mingce.specs.comparisons import (
     BASELINE_OF_TOKEN,
     BATCH_BIASED,
     BATCH_STD,
+    BIASED,
+    DIVIDED,
     ITSELF,
     MEAN,
     MEANT,
     MEANT_ELSEWHERE,
+    STD,
     WHITENED,
     WHITENED_ROWS,
     WITHIN,
+    WITHIN_PROMPT,
 )  # fmt: skip
 
 MISFORMED = Fault.of("groups-misformed", "bug", (1,), "A_i = (x_i − mean_g)/std_g over the rows g that share a prompt")
@@ -47,83 +51,11 @@ OTHER_ESTIMATOR = Fault.of("estimator-differs", "suspicious", (1,), "A_i = f(x_i
 DUPLICATED = Fault.of("group-rows-copied", "bug", (37, 48), "A_i = f(x_i, rows of the same prompt)")
 OTHER_OUTCOME = Fault.of("group-by-another-outcome", "note", (), "mean of A_i over the rows of a prompt")
 ROWS_OFF = Fault.of("group-rows-off", "bug", (37, 1), "A_i = f(x_i, rows of the same prompt)")
+FOREIGN_BASELINE = Fault.of("group-foreign-baseline", "suspicious", (1,), "A_i = x_i − mean of its group", "")
 UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (1, 33, 37), "A_i = (x_i − mean_g)/std_g", "")
 
+STD_OVER = {"group": (STD, BIASED), "batch": (BATCH_STD, BATCH_BIASED), "none": (MEAN,)}
 SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4)
-
-
-def _outcomes(e: Evidence) -> Iterator[Outcome]:
-    """What a response got, in the ways a trainer may sum it."""
-    for name in ("rewards", "scores"):
-        if e.has(name):
-            yield Outcome(
-                f"Σ m·{name}", *(np.where(e.mask, x, 0.0).sum(axis=1) for x in (finite(e[name]), e.error(name)))
-            )
-    if e.has("outcome"):
-        yield Outcome("outcome", *e.row_numbers("outcome"))
-    for name in ("rewards", "scores"):
-        if e.has(name):
-            yield Outcome(f"Σ {name}", finite(e[name]).sum(axis=1), e.error(name).sum(axis=1))
-
-
-@dataclass(frozen=True)
-class Batch:
-    """The rows that have an advantage, their prompts, lengths and outcomes."""
-
-    e: Evidence
-    used: Ints
-    everyone: Ints  # [all rows] the number of the prompt
-    found: Floats
-    error: Floats
-
-    @cached_property
-    def part(self) -> Ints:
-        return np.unique(self.everyone[self.used], return_inverse=True)[1]
-
-    @cached_property
-    def lengths(self) -> Ints:
-        lengths: Ints = self.e.mask.sum(axis=1)[self.used]
-        return lengths
-
-    @cached_property
-    def outcomes(self) -> list[Outcome]:
-        return [one.of(self.used) for one in _outcomes(self.e)]
-
-    @cached_property
-    def singles(self) -> Bools:
-        return np.asarray(np.bincount(self.part)[self.part] == 1)
-
-    @cached_property
-    def judged(self) -> Bools:
-        """Rows that have others to be compared with."""
-        return np.ones_like(self.singles) if self.singles.all() else ~self.singles
-
-    @property
-    def column(self) -> str:
-        return self.e.dump.name_of(LOSS)
-
-    @cached_property
-    def clean(self) -> dict[tuple[str, str], Compared]:
-        """By formula and outcome, what a trainer may mean; verl counts rows without a token in their group too."""
-        coarse = self.e.coarse
-        ways = {
-            (formula, x.name): made
-            for x in self.outcomes
-            for formula, made in comparisons.clean_ways(x, self.part, self.lengths, coarse)
-        }
-        if len(self.used) < len(self.everyone):
-            lengths = self.e.mask.sum(axis=1)
-            for x in _outcomes(self.e):
-                for formula, made in comparisons.clean_ways(x, self.everyone, lengths, coarse):
-                    ways[formula, f"{x.name}, empty rows counted"] = made.of(self.used)
-        return ways
-
-    def misses(self, way: Compared) -> Bools:
-        return way.misses(self.found, self.error) & self.judged
-
-    def places(self, expected: Floats, wrong: Bools) -> tuple[Place, ...]:
-        rows = np.flatnonzero(wrong)[:5]
-        return tuple(Place(int(self.used[i]), None, float(expected[i]), float(self.found[i])) for i in rows)
 
 
 def groups(e: Evidence) -> Iterator[Finding]:
@@ -176,8 +108,13 @@ def _meant(b: Batch, fitting: list[tuple[str, str]]) -> Iterator[Finding]:
     """How they were compared; and whether that is what the settings say, over the rewards that count."""
     declared = b.e.settings.estimator
     allowed = MEANT.get(declared or "")
-    if b.e.dump.source not in ("verl", "mingce"):
+    whole = len(b.used) == len(b.everyone) and not b.e.settings.rewards_apart
+    if b.e.settings.std_over is not None and declared in (None, *DIVIDED) and whole:
+        allowed = STD_OVER[b.e.settings.std_over]
+    elif b.e.dump.source not in ("verl", "mingce"):
         allowed = MEANT_ELSEWHERE.get(declared or "", allowed)
+        if b.e.dump.source != "trl_grpo" and allowed is not None:  # TRL's way, which a dump of TRL's may mean
+            allowed = tuple(one for one in allowed if one not in (BATCH_STD, BATCH_BIASED))
     elif allowed is None:
         allowed = tuple(one for one in {key[0] for key in fitting} if one not in (BATCH_STD, BATCH_BIASED))
     named = [key for key in fitting if allowed is None or key[0] in allowed]
@@ -187,7 +124,7 @@ def _meant(b: Batch, fitting: list[tuple[str, str]]) -> Iterator[Finding]:
     if name.startswith("Σ ") and masked is not None and name != masked.name:
         expected = b.clean[formula, masked.name]
         yield Finding(MASKED_REWARD, b.column, {}, b.places(expected.numbers, b.misses(expected)))
-    elif not named and not b.singles.all():
+    elif not named and not b.singles.all() and not (declared is None and b.e.coarse):
         classes = (1, 30) if formula in (BATCH_STD, BATCH_BIASED) else None
         yield Finding(OTHER_ESTIMATOR, b.column, how | {"estimator": declared or b.e.dump.source}, classes=classes)
     else:
@@ -212,16 +149,28 @@ def _wrong(b: Batch) -> Iterator[Finding]:
         said = {"by": misformed[1], "by_zh": misformed[0]}
         yield Finding(MISFORMED, b.column, said, places, shares[best])
         return
-    reason = _line(b) or _rows_moved(b) or _exchanged(b)
+    reason = _line(b) or _rows_moved(b) or _exchanged(b) or other_baseline(b) or other_outcome(b)
     if reason is None and b.e.settings.estimator is None and _baseline_of_prompt(b):
-        reason = Finding(BASELINE, b.column, phrase("how", "audit.baseline_of_prompt"))
+        how = phrase("how", "audit.baseline_of_prompt")
+        # TRL's GRPO has none, and verl's ReMax keeps what the greedy answers got and other returns than advantages
+        own = b.e.dump.source == "trl_grpo" or (b.e.dump.source == "verl" and _returns_are_advantages(b.e))
+        reason = Finding(FOREIGN_BASELINE, b.column, {}, places) if own else Finding(BASELINE, b.column, how)
     if reason is None and _within_prompts(b):
-        reason = Finding(OTHER_OUTCOME, b.column)
-    if reason is None and shares[best] <= 0.3:
+        known = b.e.has("outcome") and b.e.settings.estimator in WITHIN_PROMPT
+        # TRL's outcome is what it compares, but where several rewards are compared apart
+        watched = known and b.e.dump.source == "trl_grpo" and not b.e.settings.rewards_apart
+        reason = Finding(OTHER_OUTCOME, b.column, severity="suspicious" if watched else None)
+    if reason is None and shares[best] <= 0.3 and not b.e.settings.rewards_apart:
         off = {"count": int(wrong.sum()), "how": f"{best[0]}, x = {best[1]}"}
-        reason = Finding(ROWS_OFF, b.column, off, places, shares[best])
+        reason = Finding(ROWS_OFF, b.column, off, places, shares[best], _unsure(b))
     residual = float(np.quantile(np.abs(way.numbers - b.found), 0.98))
-    yield reason or Finding(UNEXPLAINED, b.column, {"residual": residual}, places)
+    yield reason or Finding(UNEXPLAINED, b.column, {"residual": residual}, places, severity=_unsure(b))
+
+
+def _unsure(b: Batch) -> Severity | None:
+    """A note where one prompt alone, or rounded numbers of an estimator that is not named, leave too much open."""
+    one = len(np.unique(b.part[~b.singles])) < 2
+    return "note" if one or (b.e.coarse and b.e.settings.estimator is None) else None
 
 
 def _copies(b: Batch) -> Finding | None:
@@ -254,7 +203,11 @@ def _wrong_groups(b: Batch) -> Words | None:
                 if number == 0 and formula != ITSELF:
                     continue
                 made = compare(x, mine, formula, b.lengths, b.e.coarse)
-                if np.isfinite(made.room).mean() > 0.5 and not made.misses(b.found, b.error).any():
+                if (
+                    np.isfinite(made.room).mean() > 0.5
+                    and made.tells(b.found)
+                    and not made.misses(b.found, b.error).any()
+                ):
                     return words
     return None
 
@@ -342,6 +295,10 @@ def _baseline_of_prompt(b: Batch) -> bool:
     return False
 
 
+def _returns_are_advantages(e: Evidence) -> bool:
+    return e.has("returns") and bool(np.allclose(finite(e["returns"])[e.mask], finite(e[LOSS])[e.mask], atol=1e-6))
+
+
 def _within_prompts(b: Batch) -> bool:
     """Whether every prompt's advantages have the same mean and go with the outcome: they were compared within it.
 
@@ -349,12 +306,17 @@ def _within_prompts(b: Batch) -> bool:
     """
     g = comparisons.Groups(b.part)
     mean, most = g.mean(b.found), g.mean(np.abs(b.found))
-    several = (g.size > 1) & (most > 1e-3 * most.max(initial=0.0))
+    several = (g.size > 1) & (most > 1e-6 * most.max(initial=0.0))
     room = 3 * SURE * g.mean(b.error) + 1e-4 * most.max(initial=0.0)
-    if len(np.unique(b.part[several])) < 2 or not (np.abs(mean - np.median(mean[several])) <= room)[several].all():
+    if len(np.unique(b.part[g.size > 1])) < 2 or not several.any():
+        return False
+    if not any((np.abs(mean - level) <= room)[several].all() for level in (0.0, float(np.median(mean[several])))):
         return False
     gaps = (compare(x, b.part, MEAN, b.lengths, False).numbers for x in b.outcomes)
-    return any(_correlation(gap[several], (b.found - mean)[several]) > 0.6 for gap in gaps)
+    # TRL divides the sum of rewards that were compared apart by the deviation of the batch
+    unit = b.e.dump.source == "trl_grpo" and abs(float(b.found.std(ddof=1)) - 1) < 0.01
+    least = 0.0 if b.e.settings.rewards_apart else 0.2 if unit else 0.6
+    return any(_correlation(gap[several], (b.found - mean)[several]) > least for gap in gaps)
 
 
 def _correlation(x: Floats, y: Floats) -> float:

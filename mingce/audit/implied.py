@@ -53,15 +53,19 @@ def _implied(e: Evidence) -> Rewards | None:
     if "values" in e.dump.columns:
         error = error + shift(np.where(e.mask, e.error("values"), 0.0), 1)
     best: tuple[float, Rewards] | None = None
+    tried: list[Rewards] = []
     for gamma, lam in _discounts(e, returns, ahead, pairs):
         column = returns - gamma * (1 - lam) * ahead[1] - gamma * lam * ahead[0]
         made = Rewards(np.where(known, column, 0.0), error, known, False, gamma, lam)
         share = _explained(e, made, pairs)
+        tried.append(made)
         if best is None or share > best[0]:
             best = share, made
         if share >= ENOUGH:
             break
-    return None if best is None or best[0] < 0.5 else best[1]
+    if best is None or best[0] >= 0.5:
+        return None if best is None else best[1]
+    return next(iter(tried), None) if e.settings.gamma is not None and tried else None
 
 
 def _constant(returns: Floats, pairs: Bools) -> bool:
@@ -72,8 +76,14 @@ def _constant(returns: Floats, pairs: Bools) -> bool:
 def _explained(e: Evidence, made: Rewards, pairs: Bools) -> float:
     """How many of the tokens before the last one of a row hold a KL, or nothing, by these rewards."""
     nothing = float((np.abs(made.column) <= 4 * made.error)[pairs].mean())
-    found = (fit_beta(Sample.of(-made.column, one, pairs, made.error)).explained for one in usual_penalties(e))
-    return max([nothing, *found]) if nothing < ENOUGH else nothing
+    if nothing >= ENOUGH:
+        return nothing
+    usual = [fit_beta(Sample.of(-made.column, one, pairs, made.error)) for one in usual_penalties(e)]
+    most = max([nothing, *(fit.explained for fit in usual)])
+    if most >= 0.5:
+        return most
+    odd = (fit_beta(Sample.of(-made.column, one, pairs, made.error)) for one in other_penalties(e))
+    return max([most, *(fit.explained for fit in odd if not fit.weak and fit.beta > 0)])
 
 
 def _discounts(

@@ -8,10 +8,14 @@ import numpy as np
 
 from mingce.audit.aggregation import Terms, Way, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
+from mingce.audit.definitions import LOGS
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.audit.matching import Match, Variant, both, either_of, fitting
+from mingce.audit.passes import same_pass, witnesses
+from mingce.audit.statistics import OTHER, UNEXPLAINED
+from mingce.base.texts import sentence_pair
 
 KL_LOSS_SIGN = Fault.of(
     "kl-loss-sign", "bug", (23,), "loss = pg_loss + β·kl_loss, kl_loss = mean_m k(log π − log π_ref)"
@@ -41,6 +45,9 @@ def kl_loss(e: Evidence) -> Iterator[Finding]:
         ]
         matches = fitting(variants, options, found)
         yield from _averaged(e, matches, variants, options)
+        if not matches and (other := _of_another_pair(e, variants, options, policy)) is not None:
+            yield other
+            return
         if not matches:
             fits = [f for f in fitting(variants, options, -found) if not f[1].classes]
             if fits and abs(found) > 1e-9:
@@ -50,6 +57,39 @@ def kl_loss(e: Evidence) -> Iterator[Finding]:
                 yield Finding(KL_LOSS_SIGN, "kl_loss", both((words, words)), places)
                 return
     yield from _total_loss(e, found, coef)
+
+
+def _of_another_pair(e: Evidence, variants: list[Variant], options: list[Way], policy: str) -> Finding | None:
+    """A KL of other log-probs than the policy's and the reference's; or of nothing known, where other numbers of the
+    same pass follow from the columns."""
+    found, mode, seen = e.dump.scalars["kl_loss"], declared_mode(e.settings), masks(e)
+    legal = [way for way in options if not way.classes and not way.doubtful and mode in (None, way.mode)]
+    expected = variants[0][1].number(legal[0])
+    numbers = {"scalar": "kl_loss", "found": found, "expected": expected}
+    place = (Place(None, None, expected, found),)
+    names = [name for name in LOGS if e.has(name)]
+    words: list[tuple[str, str]] = []
+    for one in names:
+        for other in (name for name in names if name != one and (one, name) != (policy, "ref_log_probs")):
+            with np.errstate(all="ignore"):
+                x = e[one] - e[other]
+                estimates, slopes = kl_estimates(x), kl_slopes(x)
+            error = rounding_of(e, one) * np.abs(e[one]) + rounding_of(e, other) * np.abs(e[other])
+            for name, k in estimates.items():
+                terms = Terms(k, error * slopes[name], seen)
+                if any(terms.fits(way, found) and terms.room(way) < 0.02 * abs(found) for way in legal):
+                    words.append(sentence_pair("audit.metric_of_pair", of=f"{name}({LOGS[one]} − {LOGS[other]})"))
+    if words:
+        zh, en = zip(*list(dict.fromkeys(words))[:3], strict=True)
+        said = numbers | {"what": "; ".join(en), "what_zh": "；".join(zh)}
+        return Finding(OTHER, "kl_loss", said, place, classes=(22, 24))
+    negative = fitting(variants, options, -found)
+    far = all(abs(t.number(way) - found) > 0.25 * t.size(way) + 10 * t.room(way) for _, t in variants for way in legal)
+    if negative or not far or not same_pass(e, "kl_loss") or e.settings.kl_estimator == "full":
+        return None
+    return Finding(
+        UNEXPLAINED, "kl_loss", numbers | {"count": len(witnesses(e, "kl_loss"))}, place, classes=(24, 22, 47)
+    )
 
 
 def _averaged(e: Evidence, matches: list[Match], variants: list[Variant], options: list[Way]) -> Iterator[Finding]:

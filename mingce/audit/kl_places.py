@@ -13,7 +13,7 @@ from mingce.audit.finding import Check, Fault, Finding, Severity, phrase
 from mingce.audit.kl import usual_penalties
 from mingce.audit.rewards import declared_absent
 from mingce.audit.row_scores import row_kl
-from mingce.audit.updates import ratio_idle
+from mingce.audit.updates import of_the_first_policy, ratio_idle
 from mingce.record.dump import LOSS
 
 LEAST_TOKENS = 16
@@ -65,7 +65,8 @@ def same_reference(e: Evidence) -> Iterator[Finding]:
         return  # rounded so that a small difference could not show
     step = e.dump.step if e.settings.step is None else e.settings.step
     moving = not e.dump.holds(LOSS) or bool(np.nan_to_num(e[LOSS])[e.mask].any())  # else nothing is learnt
-    late = step is not None and step > 1 and moving
+    # the first update may have had nothing to learn from
+    late = step is not None and step > 2 and moving and not of_the_first_policy(e)
     if late and "new_log_probs" in e.dump.columns and not ratio_idle(e):
         return  # the check of the reference says it
     level: Severity | None = "suspicious" if late else None

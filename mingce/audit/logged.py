@@ -6,115 +6,151 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, clip_range, declared_mode, masks, number, ways
-from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Evidence, Floats
+from mingce.audit.aggregation import Terms, Way, Words, declared_mode, masks, number
+from mingce.audit.definitions import SCALARS, Definition, definitions, moved
+from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
-from mingce.record.dump import LOSS, RAW
+from mingce.audit.passes import every_way, plain_ways, seen_masks, witnesses
+from mingce.audit.precision import LOG_PROBS
+from mingce.audit.statistics import OTHER, OVER_PADS, UNEXPLAINED
+from mingce.base.texts import sentence_pair
 
 EFFECT = 0.01
 LEAST_TOKENS = 16
 LEAST_CLIPPED = 3
+MOST_TIMES = 64
+MEANS = ("token-mean", "seq-mean-token-mean")
+SUMMED = ("seq-mean-token-sum-norm", "seq-mean-token-sum")
+SHARES = ("pg_clipfrac", "pg_clipfrac_lower", "vf_clipfrac")
+CLIPS = ("pg_clipfrac", "pg_clipfrac_lower")
+OF_THE_PASS = (*SHARES, "approx_kl", "ratio_mean")
+"""Numbers that an update logs of what the dump holds of it; an entropy may be that of the policy after it."""
 
-OVER_PADS = Fault.of("metric-over-pads", "bug", (47,), "metric = Σ m·x / Σ m")
 NEGATIVE = Fault.of("metric-sign", "suspicious", (47,), "metric = Σ m·x / Σ m", "")
 CLIPFRAC = Fault.of("value-clipfrac-zero", "bug", (45,), "vf_clipfrac = mean_m [(clip(V', V ± ε) − R)² > (V' − R)²]")
 SAME_VALUES = Fault.of("value-clip-same-values", "suspicious", (45,), "V' − V ≠ 0 after an update")
-_SUMMED = ("seq-mean-token-sum-norm", "seq-mean-token-sum")
 _OVER = {"all": "audit.over_all", "attended": "audit.over_attended", "chosen": "audit.over_chosen"}
 
 
 def metrics(e: Evidence) -> Iterator[Finding]:
-    """Each logged mean: over chosen tokens, as it should be, or over more."""
+    """Each logged mean: over chosen tokens, as it should be, over more, or of something else."""
     if int(e.mask.sum()) < LEAST_TOKENS:
         return
-    seen = masks(e)
-    options = ways(e, seen)
-    # rows that the loss leaves out may be in a metric; and a mean of the parts' means is no fault in a log
-    meant = [way for way in options if way.numerator == way.denominator in ("loss", "chosen")]
-    meant = [way for way in meant if not way.mode.endswith("-norm")]
+    for scalar in (one for one in SCALARS if one in e.dump.scalars and np.isfinite(e.dump.scalars[one])):
+        made = definitions(e, scalar)
+        if made and not made[0].key:
+            yield from _judged(e, scalar, made)
+
+
+def _judged(e: Evidence, scalar: str, made: list[Definition]) -> Iterator[Finding]:
+    found, seen = e.dump.scalars[scalar], seen_masks(e)
+    if scalar == "vf_clipfrac" and not found:
+        return  # judged by the value clip
+    meant = [way for way in plain_ways(e) if scalar not in SHARES or "sum" not in way.mode]
+    terms = [Terms(one.matrix, one.error, seen) for one in made if not one.key]
+    if any(t.fits(way, found) for t in terms for way in meant):
+        return
+    expected, size = terms[0].number(meant[0]), terms[0].size(meant[0])
+    place = (Place(None, None, expected, found),)
+    values = {"scalar": scalar, "found": found, "expected": expected}
+    if any(t.fits(way, -found) for t in terms for way in meant):
+        if (scalar == "entropy_mean" or e.dump.source == "verl") and abs(found) > 1e-3:
+            yield Finding(NEGATIVE, scalar, values | {"expected": -found}, (Place(None, None, -found, found),))
+        return
+    over = _over_pads(e, found, terms, meant)
+    if over is not None:
+        level = _usual_over_pads(e, scalar, terms)
+        yield Finding(OVER_PADS, scalar, values | phrase("over", _OVER[over.denominator]), place, severity=level)
+        return
+    if scalar == "entropy_mean" and _usual_over_pads(e, scalar, terms):
+        return  # verl aggregates the entropy as it does the loss
+    if min(abs(t.number(way) - found) for t in terms for way in meant) <= EFFECT * size:
+        return
+    others = witnesses(e, scalar)
+    if scalar in CLIPS and "pg_loss" in e.dump.scalars and "pg_loss" not in others:
+        return  # of another loss, or of another pass
+    anchored = bool(others)
+    wrong = _instead(e, scalar, made, meant, found, expected)
+    times = _whole_times(terms[0], meant[0], found) if anchored and not wrong else None
+    if times is not None:
+        wrong = [
+            sentence_pair("audit.too_small" if times > 1 else "audit.too_large", times=f"{max(times, 1 / times):.0f}")
+        ]
+    if wrong:
+        zh, en = zip(*wrong, strict=True)
+        yield Finding(OTHER, scalar, values | {"what": "; ".join(en), "what_zh": "；".join(zh)}, place)
+    elif anchored and scalar in OF_THE_PASS and _far(terms, meant, found):
+        yield Finding(UNEXPLAINED, scalar, values | {"count": len(others)}, place)
+
+
+def _far(terms: list[Terms], meant: list[Way], found: float) -> bool:
+    """Whether it is farther off than a mean of the means of unequal parts, which no dump tells of, may be."""
+    count = max(int(terms[0].masks["loss"].sum()), 1)
+    return all(
+        abs(t.number(way) - found)
+        > 0.25 * abs(t.number(way)) + 0.05 * t.size(way) + 5 * (t.size(way) / count) ** 0.5 + 10 * t.room(way)
+        for t in terms
+        for way in meant
+    )
+
+
+def _over_pads(e: Evidence, found: float, terms: list[Terms], meant: list[Way]) -> Way | None:
+    """The way over the padding that gives the number: one mask above and below, or a sum of what is 0 behind the mask
+    over all slots. Where rounding leaves so much room that it may do so by chance, none."""
+    wrong = [way for way in every_way(e) if way.denominator in ("all", "attended") and way.mode == "token-mean"]
+    for one in terms:
+        expected = one.number(meant[0])
+        for way in wrong:
+            far = abs(expected - found) > max(EFFECT * one.size(meant[0]), 100 * one.room(way))
+            if far and one.fits(way, found):
+                return way
+    return None
+
+
+def _usual_over_pads(e: Evidence, scalar: str, terms: list[Terms]) -> Severity | None:
+    """TRL's PPO logs approx_kl over the padding; verl aggregates the entropy as it does the loss."""
+    if e.dump.source == "trl":
+        return "convention"
     told = abs(e.dump.scalars.get("pg_loss", 0.0)) > 1e-6  # a loss of 0 is that of every mode
     mode = declared_mode(e.settings if told else e.dump.settings)
-    summed = [way for way in options if way.mode in ((mode,) if mode else _SUMMED) and not (mode and way.classes)]
-    # over the padding: the same mask above and below, or a sum of what is 0 behind the mask over all slots
-    wrong = [way for way in options if way.denominator in ("all", "attended") and way.mode == "token-mean"]
-    for scalar, matrices in _definitions(e).items():
-        found = e.dump.scalars[scalar]
-        if not np.isfinite(found):
-            continue
-        terms = [Terms(matrix, error, seen) for matrix, error in matrices]
-        if any(t.fits(way, found) for t in terms for way in meant):
-            continue
-        if any(t.fits(way, -found) for t in terms for way in meant):
-            if scalar == "entropy_mean" and abs(found) > 1e-3:
-                place = Place(None, None, -found, found)
-                yield Finding(NEGATIVE, scalar, {"scalar": scalar, "found": found}, (place,))
-            continue
-        aggregated = scalar == "entropy_mean" and any(t.fits(way, found) for t in terms for way in summed)
-        for one in terms:
-            fits = [way for way in wrong if one.fits(way, found)]
-            expected, size = one.number(meant[0]), one.size(meant[0])
-            if fits and abs(expected - found) > EFFECT * size:
-                over = phrase("over", _OVER[fits[0].denominator])
-                values = {"scalar": scalar, "found": found, "expected": expected, **over}
-                # TRL's PPO logs approx_kl so; verl aggregates the entropy as it does the loss
-                level: Severity = "convention" if e.dump.source == "trl" or aggregated else "bug"
-                yield Finding(OVER_PADS, scalar, values, (Place(None, None, expected, found),), severity=level)
-                break
+    modes = (mode,) if mode else SUMMED
+    summed = [way for way in every_way(e) if way.mode in modes and not (mode and way.classes)]
+    fits = scalar == "entropy_mean" and any(t.fits(way, e.dump.scalars[scalar]) for t in terms for way in summed)
+    return "convention" if fits else None
 
 
-def _definitions(e: Evidence) -> dict[str, list[tuple[Floats, Floats | float]]]:
-    """For each scalar the token terms whose mean it may be, with their errors from rounding."""
-    columns, scalars = e.dump.columns, e.dump.scalars
-    found: dict[str, list[tuple[Floats, Floats | float]]] = {}
-
-    def offer(scalar: str, matrix: Floats, error: Floats | float) -> None:
-        if scalar in scalars:
-            found.setdefault(scalar, []).append((matrix, error))
-
-    def rounding(*names: str) -> Floats:
-        total: Floats = np.zeros(e.mask.shape)
-        for name in names:
-            total = total + np.abs(e[name]) * rounding_of(e, name)
-        return total
-
-    with np.errstate(all="ignore"):
-        for scalar, name in (
-            ("entropy_mean", "entropy"), ("kl_mean", "kl"), ("advantages_mean", LOSS),
-            ("advantages_mean", RAW),
-        ):  # fmt: skip
-            if scalar in scalars and e.dump.holds(name):
-                offer(scalar, e[name], rounding(name))
-        if "old_log_probs" in columns:
-            if "entropy_mean" in scalars:
-                offer("entropy_mean", -e["old_log_probs"], rounding("old_log_probs"))
-            for scalar, names in (
-                ("kl_mean", ("old_log_probs", "ref_log_probs")),
-                ("approx_kl", ("old_log_probs", "new_log_probs")),
-            ):
-                if scalar in scalars and names[1] in columns:
-                    x, error = e[names[0]] - e[names[1]], rounding(*names)
-                    offer(scalar, x, error)
-                    offer(scalar, 0.5 * x**2, error * np.abs(x))
-                    offer(scalar, np.expm1(-x) + x, error * np.abs(np.expm1(-x)))
-                    offer(scalar, np.expm1(x) - x, error * np.abs(np.expm1(x)))
-                    offer(scalar, np.abs(x), error)
-        if "pg_clipfrac" in scalars and e.has("new_log_probs", "old_log_probs", LOSS):
-            for share in _clipped(e):
-                offer("pg_clipfrac", *share)
-    return found
+def _instead(
+    e: Evidence, scalar: str, made: list[Definition], meant: list[Way], found: float, expected: float
+) -> list[Words]:
+    """What the number is a mean of instead; three at most."""
+    means = [way for way in meant if not way.classes and way.mode in MEANS]
+    others = [one for one in made if one.key]
+    if scalar in ("approx_kl", "kl_mean") and not any(e.grid(name) for name in LOG_PROBS if e.has(name)):
+        others += [other for one in made[:1] if not one.key for other in moved(one)]
+    words: list[Words] = []
+    for one in others:
+        terms = Terms(one.matrix, one.error, seen_masks(e))
+        fits = (way for way in means if terms.fits(way, found))
+        if any(terms.room(way) < 0.02 * min(abs(expected - found), abs(found)) for way in fits):
+            words.append(sentence_pair(f"audit.{one.key}", of=one.of))
+    return list(dict.fromkeys(words))[:3]
 
 
-def _clipped(e: Evidence) -> Iterator[tuple[Floats, Floats]]:
-    """1 where the policy's clip decides, or where the ratio is out of range; 1 as error where rounding decides."""
-    low, high = clip_range(e)
-    if low is None or high is None:
-        return
-    ratio, advantages = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -20, 20)), e[LOSS]
-    step = 0.02 if e.grid("new_log_probs") or e.grid("old_log_probs") else 1e-5
-    near = ((np.abs(ratio - 1 + low) < step) | (np.abs(ratio - 1 - high) < step)).astype(np.float64)
-    yield ((ratio > 1 + high) & (advantages > 0) | (ratio < 1 - low) & (advantages < 0)).astype(np.float64), near
-    yield ((ratio > 1 + high) | (ratio < 1 - low)).astype(np.float64), near
+def _whole_times(terms: Terms, way: Way, found: float) -> float | None:
+    """The whole number that the logged one is too small by, or 1 over it where it is too large."""
+    expected, room = terms.number(way), terms.room(way)
+    if (
+        not np.isfinite([expected, found]).all()
+        or not expected
+        or not found
+        or room > 1e-3 * min(abs(expected), abs(found))
+    ):
+        return None
+    for ratio, exact in ((expected / found, abs(found)), (found / expected, abs(expected))):
+        whole = round(ratio)
+        if 2 <= whole <= MOST_TIMES and abs(ratio - whole) * exact <= room + 1e-6 * exact * whole:
+            return float(whole) if exact == abs(found) else 1.0 / whole
+    return None
 
 
 def value_clip(e: Evidence) -> Iterator[Finding]:
@@ -145,8 +181,6 @@ def value_clip(e: Evidence) -> Iterator[Finding]:
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.of(
-        "K12 logged metrics", ("approx_kl|entropy_mean|kl_mean|advantages_mean|pg_clipfrac",), metrics,
-    ),
+    Check.of("K12 logged metrics", ("|".join(SCALARS),), metrics),
     Check.of("K12 value clip", ("new_values", "values"), value_clip),
-)  # fmt: skip
+)

@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 import numpy as np
 
-from mingce.audit import kl_losses, logged, objectives, value_losses
-from mingce.audit.aggregation import SPREADS, Terms, Way, declared_mode, masks, ways
+from mingce.audit import kl_losses, logged, objectives, statistics, total_loss, value_losses
+from mingce.audit.aggregation import SPREADS, Terms, Way, clip_range, declared_mode, masks, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.audit.matching import Match, Variant, both, far_off, fitting, judge
+from mingce.audit.matching import EXACT, Match, Variant, both, far_off, fitting, judge, times_off
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
@@ -25,7 +26,7 @@ FAR = 4.0  # times what rounding may do: nearer losses are told apart by chance 
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
     """pg_loss against the losses that the columns give."""
-    if not e.mask.any():
+    if not e.mask.any() or (e.settings.entropy_share or 1.0) < 1:
         return
     seen, found = masks(e), e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
@@ -53,7 +54,8 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             yield from _objective(e, told)
         if told is not None:
             return
-    yield from judge(e, "pg_loss", variants, options, given.given and not named, extra)
+    known = given.given if e.dump.source != "trl_grpo" else None not in clip_range(e)  # which has more kinds of clip
+    yield from judge(e, "pg_loss", variants, options, known and not named, extra)
 
 
 def _otherwise(
@@ -61,19 +63,29 @@ def _otherwise(
 ) -> objectives.Objective | Finding | None:
     """What the logged number is when it is not PPO's loss averaged as it may be: another loss, or a wrong one."""
     bugs, found = any(way.classes for _, way in fits), e.dump.scalars["pg_loss"]
-    other = _recognised(e, objectives.others(given), options)
+    named = (e.settings.policy_loss or "").lower() in objectives.PPO  # then no other loss is meant
+    other = None if named else _recognised(e, objectives.others(given), options)
     if other is not None and (not bugs or given.coarse):
         return other
     variants = [(one.words, one.terms) for one in usual]
-    sure = not fits and not given.coarse and far_off(e, variants, options, FAR)
-    if sure and not _nearly_unclipped(e, usual[-1].terms, options):
+    if not fits and not given.coarse:
         wrong = _recognised(e, objectives.wrong(given), options)
-        if wrong is not None:
+        far = far_off(e, variants, options, FAR) and not _nearly_unclipped(e, usual[-1].terms, options)
+        if wrong is not None and (far or _exactly(e, wrong, options)):
             expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
             values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
             place = (Place(None, None, expected, found),)
             return Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
-    return None if bugs else _recognised(e, objectives.one_dropped(given), options)
+    if bugs or (not fits and times_off(e, variants, options, given.given) is not None):
+        return None
+    return _recognised(e, objectives.one_dropped(given), options)
+
+
+def _exactly(e: Evidence, one: objectives.Objective, options: list[Way]) -> bool:
+    """Whether it gives the logged number to all its digits."""
+    found = e.dump.scalars["pg_loss"]
+    legal = [way for way in options if _meant(e, way)]
+    return any(abs(one.terms.number(way) - found) <= EXACT * one.terms.size(way) for way in legal)
 
 
 def _nearly_unclipped(e: Evidence, terms: Terms, options: list[Way]) -> bool:
@@ -135,9 +147,18 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
     return [match]
 
 
+def whole_loss(e: Evidence) -> Iterator[Finding]:
+    """The logged loss of policy and KL together; what is wrong with the policy's share is told of it alone."""
+    rest = yield from total_loss.kl_share(e)
+    if rest is not None:
+        yield from policy_loss(Evidence(replace(e.dump, scalars=e.dump.scalars | {"pg_loss": rest})))
+
+
 CHECKS: tuple[Check, ...] = (
     Check.of("K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", LOSS), policy_loss),
+    Check.of("K12 total loss", ("loss", "new_log_probs", "old_log_probs", "ref_log_probs", LOSS), whole_loss),
     *value_losses.CHECKS,
     *kl_losses.CHECKS,
     *logged.CHECKS,
+    *statistics.CHECKS,
 )

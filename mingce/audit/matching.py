@@ -7,12 +7,14 @@ from functools import reduce
 
 import numpy as np
 
-from mingce.audit.aggregation import Terms, Way, Words, declared_mode, masks, number, ways
+from mingce.audit.aggregation import Terms, Way, Words, declared_mode, number
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Evidence, once
+from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Fault, Finding, Place, Severity
+from mingce.audit.passes import same_pass
 from mingce.base.texts import sentence_pair
 
+EXACT = 1e-7  # of the terms' size: what sums in single precision lose
 MOST_TIMES = 64  # accumulation steps, ranks
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 
@@ -50,19 +52,22 @@ def judge(
             if declared is None:
                 yield Finding(AGGREGATION, scalar, {"scalar": scalar, **either_of(right)})
         return
-    repeated = epochs is not None and epochs > 1 and not same_pass(e)
+    repeated = epochs is not None and epochs > 1 and not same_pass(e, scalar)
     coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "new_values") if name in e.dump.columns)
     normal = next(way for way in options if not way.classes and declared in (None, way.mode))
     place = Place(None, None, variants[0][1].number(normal), found)
     bugs = [way for _, way in fits if way.classes and declared in (None, way.mode)]
+    if coarse:  # rounding may leave room for any number
+        terms, apart = variants[0][1], abs(place.expected - found)
+        bugs = [way for way in bugs if way.numerator not in terms.masks or terms.room(way) < 0.1 * apart]
     doubtful = [way for _, way in fits if way.doubtful and declared is None]
     if doubtful and _constant_is_usual(e, variants, options):
         yield Finding(AGGREGATION, scalar, {"scalar": scalar, **either_of(doubtful)})
     elif bugs and not (repeated and coarse):
         classes = sorted({c for way in bugs for c in way.classes} | ({44} if doubtful else set()))
         level: Severity | None = "suspicious" if doubtful or coarse else None  # rounding leaves room for chance
-        if e.dump.source == "trl" and 4 in classes:
-            level = "convention"  # TRL's PPO averages each micro-batch by itself
+        if 4 in classes and (e.dump.source == "trl" or e.settings.loss_agg_mode == "bnpo"):
+            level = "convention"  # TRL's PPO averages each micro-batch by itself, and its GRPO with that loss type
         values = {"scalar": scalar, **either_of(bugs), "declared": declared}
         fault = _FAULTS[bugs[0].classes[-1]]
         yield Finding(fault, scalar, values, (place,), severity=level, classes=tuple(classes))
@@ -74,7 +79,7 @@ def judge(
         words = sentence_pair("audit.other_constant", constant=other)
         values = {"scalar": scalar, **both(words), "declared": declared}
         yield Finding(CONSTANT, scalar, values, (place,), severity=None if e.settings.loss_norm else "suspicious")
-    elif not fits and known and (times := _times(variants, options, found, declared)) is not None:
+    elif not fits and (times := times_off(e, variants, options, known, scalar)) is not None:
         told = {"scalar": scalar, "found": found, "expected": place.expected, **_factor(times)}
         yield Finding(SCALED, scalar, told, (place,))
     elif not fits and known and not repeated:
@@ -93,7 +98,9 @@ def _constant_is_usual(e: Evidence, variants: list[Variant], options: list[Way])
     Dr. GRPO's constant is the padded width by default, and a forgotten mask gives the same number.
     """
     entropy = e.dump.scalars.get("entropy_mean")
-    if entropy is None or not e.has("entropy"):
+    if (
+        entropy is None or not e.has("entropy") or e.dump.source == "trl_grpo"
+    ):  # whose entropy is a mean whatever the loss
         return True
     terms = Terms(e["entropy"], np.abs(e["entropy"]) * rounding_of(e, "entropy"), variants[0][1].masks)
     return any(terms.fits(way, entropy) for way in options if way.mode.endswith("-norm"))
@@ -106,18 +113,28 @@ def far_off(e: Evidence, variants: list[Variant], options: list[Way], times: flo
     return all(abs(terms.number(way) - found) > times * terms.room(way) for _, terms in variants for way in legal)
 
 
-def _times(variants: list[Variant], options: list[Way], found: float, declared: str | None) -> float | None:
-    """The whole number that the logged loss is too small by (or 1 over it, where it is too large)."""
+def times_off(
+    e: Evidence, variants: list[Variant], options: list[Way], known: bool, scalar: str = "pg_loss"
+) -> float | None:  # fmt: skip
+    """The whole number that the logged loss is too small by (or 1 over it, where it is too large), unless rounding
+    leaves so much room that a whole number fits by chance."""
+    found, chance = e.dump.scalars[scalar], 1e-3 if known else 3e-4
+    declared = declared_mode(e.settings) if scalar == "pg_loss" else None
     legal = [way for way in options if not way.classes and not way.doubtful and declared in (None, way.mode)]
+    if declared is None:  # a sum over a number is that of a mode with a constant of its own
+        legal = [way for way in legal if "sum" not in way.mode]
     for _, terms in variants:
         for way in legal:
-            expected, room = terms.number(way), 1e-6 * terms.size(way)
-            if not np.isfinite(expected) or not room <= 0.01 * min(abs(found), abs(expected)) or not room:
+            expected, room = terms.number(way), EXACT * terms.size(way)
+            if not np.isfinite([expected, found]).all() or not room or not found or not expected:
+                continue
+            if max(abs(expected / found), abs(found / expected)) > MOST_TIMES + 1:
                 continue
             smaller, larger = round(expected / found), round(found / expected)
-            if 2 <= smaller <= MOST_TIMES and abs(found * smaller - expected) <= room:
+            if 2 <= smaller <= MOST_TIMES and room <= chance * abs(found) and abs(found * smaller - expected) <= room:
                 return float(smaller)
-            if 2 <= larger <= MOST_TIMES and abs(found / larger - expected) <= room:
+            sure = room * larger <= chance * abs(expected)
+            if 2 <= larger <= MOST_TIMES and sure and abs(found / larger - expected) <= room:
                 return 1.0 / larger
     return None
 
@@ -129,7 +146,8 @@ def _constant(e: Evidence, variants: list[Variant], options: list[Way], found: f
     for _, terms in variants:
         for way in legal:
             expected = terms.number(way)
-            whole = round(given * expected / found) if found and np.isfinite(expected) else 0
+            quotient = given * expected / found if found else 0.0
+            whole = round(quotient) if np.isfinite(quotient) else 0
             sure = abs(expected) > 1e-2 * terms.size(way)
             if sure and 1 <= whole <= 4 * given and whole != given and terms.fits(way, found * whole / given):
                 return float(whole)
@@ -140,21 +158,6 @@ def _factor(times: float) -> dict[str, str]:
     key, whole = ("audit.too_small", times) if times > 1 else ("audit.too_large", 1 / times)
     zh, en = sentence_pair(key, times=f"{whole:.0f}")
     return {"how_zh": zh, "how": en}
-
-
-@once
-def same_pass(e: Evidence) -> bool:
-    """Whether another logged number follows from the new log-probs: then the losses are those of the same pass."""
-    found = e.dump.scalars.get("approx_kl")
-    if found is None or not np.isfinite(found) or abs(found) < 1e-7 or not e.has("new_log_probs", "old_log_probs"):
-        return False
-    seen = masks(e)
-    plain = [way for way in ways(e, seen) if not way.classes and way.mode == "token-mean"]
-    with np.errstate(all="ignore"):
-        x = e["old_log_probs"] - e["new_log_probs"]
-        rounding = sum(rounding_of(e, name) * np.abs(e[name]) for name in ("old_log_probs", "new_log_probs"))
-        kinds = (x, x * x / 2, np.expm1(-x) + x)
-        return any(Terms(kind, rounding, seen).fits(way, found) for kind in kinds for way in plain)
 
 
 def fitting(variants: Iterable[Variant], options: list[Way], found: float) -> list[Match]:

@@ -36,17 +36,18 @@ def missing(report: Report, lang: str) -> list[Missing]:
             options = needed.split("|")
             name = next((one for one in options if one in known), options[0])
             waiting.setdefault(name, []).append(skipped.check.name)
-    found = [Missing(name, _line(known, name, lang), tuple(checks)) for name, checks in waiting.items()]
+    found = [Missing(name, line(report.source, name, lang), tuple(checks)) for name, checks in waiting.items()]
     return sorted(found, key=lambda one: -len(one.checks))
+
+
+def line(source: str, name: str, lang: str) -> str:
+    """How a trainer's user records a column or setting."""
+    known, generic = _lines(source, lang), _lines(GENERIC, lang)
+    found = known.get(name) or known.get(ANY) or generic.get(name) or generic[ANY]
+    return found.replace("{name}", name)
 
 
 def _lines(source: str, lang: str) -> dict[str, str]:
     """The lines of a trainer; those of no known one are for any."""
     sections = texts.texts("recording", lang)
     return texts.named(sections[source if source in sections else GENERIC])
-
-
-def _line(known: dict[str, str], name: str, lang: str) -> str:
-    generic = _lines(GENERIC, lang)
-    line = known.get(name) or known.get(ANY) or generic.get(name) or generic[ANY]
-    return line.replace("{name}", name)

@@ -54,9 +54,9 @@ class Inputs:
         self.ratio: Floats = np.exp(self.log_ratio)
         low, high = clip_range(e)
         told = low is not None or high is not None
-        seen_clips = ((either(low, 0.2), either(high, 0.2)),) if told else self._counted()
-        self.given = bool(seen_clips)
-        self.clips = seen_clips or CLIPS
+        counted = () if told else self._counted()
+        self.given = told or bool(counted)
+        self.clips = ((either(low, 0.2), either(high, 0.2)),) if told else tuple(dict.fromkeys((*counted, *CLIPS)))
 
     def _counted(self) -> tuple[tuple[float, float], ...]:
         """The bounds that give the logged share of clipped tokens; none where nothing was clipped."""
@@ -92,6 +92,10 @@ def usual(given: Inputs) -> Iterator[Objective]:
     weights = e["importance_weights"] if e.has("importance_weights") else None
     for low, high in given.clips:
         clipped = given.clipped(given.ratio, low, high)
+        if e.settings.ratio_cap:
+            held = np.minimum(given.ratio, e.settings.ratio_cap)
+            both = np.maximum(-a * held, -a * np.clip(given.ratio, 1 - low, 1 + high))
+            yield Objective("ppo", sentence_pair("audit.clipped"), given.terms(both))
         dual = np.where(a < 0, np.minimum(clipped, -(e.settings.dual_clip or DUAL_CLIP) * a), clipped)
         yield Objective("ppo", sentence_pair("audit.clipped"), given.terms(clipped))
         yield Objective("ppo", sentence_pair("audit.dual_clipped"), given.terms(dual))
@@ -139,8 +143,13 @@ def _soft_divergence(given: Inputs) -> Iterator[Objective]:
     for weights in (1 / (count.sum() + 0 * count), 1 + 0 * count, 1 / (rows + 0 * count), 1 / (rows * count)):
         weight = float(weights @ slope)
         beta = (found - float(weights @ base)) / weight if weight > 1e-9 else 0.0
+        if beta <= 0:
+            continue
         written, size = float(f"{beta:.1e}"), float(weights @ np.abs(base))
-        if beta > 0 and abs(beta - written) < min(2e-3 * beta, 3e-6 * size / weight + 1e-6 * beta):
+        room = 3e-6 * size / weight + 1e-6 * beta
+        apart = 10.0 ** (np.floor(np.log10(beta)) - 1)  # between two numbers that people write
+        sure = given.e.settings.policy_loss == "dro" or room < 1e-4 * apart
+        if sure and abs(beta - written) < min(2e-3 * beta, room):
             yield _named(given, "dro", plain + written * square, None)
 
 

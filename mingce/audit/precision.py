@@ -6,10 +6,11 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from mingce.audit import geometry
+from mingce.audit import geometry, rounding
+from mingce.audit.alignment import NEARLY_SURE
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
-from mingce.audit.kl import kl_estimates
+from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.record.dump import LOSS, RAW
 
 LOG_PROBS = ("rollout_log_probs", "old_log_probs", "ref_log_probs", "new_log_probs")
@@ -33,7 +34,9 @@ FILLED = Fault.of("fill-value-as-log-prob", "bug", (28,), "log-probs of chosen t
 FILLED_TAIL = Fault.of(
     "log-probs-end-early", "bug", (12, 28), "one log-prob a chosen token", "rllm-org/rllm/issues/816"
 )
-NEARLY_SURE = -1e-3  # the log-prob of a token that the policy hardly doubts
+COARSE_NEAR = -(2.0**-6)  # from where on single precision has digits that half precision has not
+DECIDED = 1e-4  # nats; the entropy of a policy that has but one token left
+TELLING = 8  # tokens from which one column is said to follow from another
 NEVER_FILLED = Fault.of("column-all-zero", "note", ())
 PAD_FILL = Fault.of("pad-fill-value", "convention", (28,))
 POSITIVE = Fault.of("positive-log-prob", "bug", (21,), "log π(a_t) ≤ 0", "AI-Hypercomputer/maxtext/pull/5231")
@@ -117,15 +120,24 @@ def fills(e: Evidence, name: str) -> Bools:
     other = other if other in e.dump.columns else "ref_log_probs"
     if other in e.dump.columns and other != name and column[e.mask].any():
         known = e.mask & np.isfinite(e[other])
-        zero = _runs((column == 0.0) & e.mask, 2) & known & (e[other] < -0.5)
+        zero = _runs((column == 0.0) & e.mask & ~_decided(e, name), 2) & known & (e[other] < -0.5)
         zero = _runs(zero, 2)
         sure = known & (e[other] < -0.5) & (column < 0.0) & (column > NEARLY_SURE)  # such a policy rounds to 0, too
-        if (zero.sum() >= 4 or _runs(zero, 3).any()) and sure.sum() < zero.sum() / 4:
+        if (zero.sum() >= 4 or _runs(zero, 3).any()) and sure.sum() < zero.sum() / 20:
             # the run's own tokens, and those of it on which the other column has no opinion
             found |= _grown(zero, (column == 0.0) & e.mask)
         found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)
     found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
     return found
+
+
+def _decided(e: Evidence, name: str) -> Bools:
+    """[B, T] tokens at which the policy's own entropy says that there was no choice: their log-prob rounds to 0."""
+    if "entropy" not in e.dump.columns or name == "ref_log_probs":
+        return np.zeros_like(e.mask)
+    entropy = np.abs(e["entropy"])
+    decided: Bools = (entropy > 0.0) & (entropy < DECIDED)  # exactly 0 may be a fill value itself
+    return decided
 
 
 def _filled(e: Evidence, name: str, filled: Bools) -> Iterator[Finding]:
@@ -179,7 +191,7 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
     """Log-probs on the grid of a 16-bit format, in a dump with finer columns: computed so, or only stored?"""
     kinds = {name: e.kind(name) for name in MAKING if e.dump.holds(name)}
     coarse = {name: kind for name, kind in kinds.items() if kind not in (None, "float32")}
-    own = [name for name in LOG_PROBS[1:] if name in coarse]
+    own = [name for name in LOG_PROBS[1:] if name in coarse and _tells(e, name)]
     if not own:
         return
     finer = [name for name, kind in kinds.items() if kind == "float32"]
@@ -196,17 +208,30 @@ def half_precision(e: Evidence) -> Iterator[Finding]:
     yield Finding(HALF, own[0], values, places, severity=None if used else "suspicious")
 
 
+def _tells(e: Evidence, name: str) -> bool:
+    """Whether the column says how it was computed: near 0 a log-prob is a difference of large logits, with few digits.
+
+    So the log-probs of a policy that hardly doubts lie on any grid.
+    """
+    column = e.dump.columns[name]
+    far = column[e.mask & (column < COARSE_NEAR)]
+    return e.dump.stored.get(name) in rounding.HALF or len(np.unique(far[: rounding.SEEN])) >= rounding.VARIED
+
+
 def _computed_with(e: Evidence) -> Iterator[bool | None]:
     """Whether finer columns follow from the log-probs as they stand, digit by digit; None where that is not told."""
     with np.errstate(all="ignore"):
         if e.has("old_log_probs", "ref_log_probs"):
-            estimates = kl_estimates(e["old_log_probs"] - e["ref_log_probs"]).values()
+            x, rounded = e["old_log_probs"] - e["ref_log_probs"], e.error("old_log_probs") + e.error("ref_log_probs")
+            slopes = kl_slopes(x)
+            kinds = [(one, rounded * slopes[name]) for name, one in kl_estimates(x).items()]
             if e.has("kl") and e.kind("kl") == "float32":
-                yield _any(_follows(e, e["kl"], one) for one in estimates)
+                yield _any(_follows(e, e["kl"], one, moved) for one, moved in kinds)
             if e.has("rewards", "scores") and e.kind("rewards") == "float32":
-                yield _any(_follows(e, e["scores"] - e["rewards"], one) for one in estimates)
+                yield _any(_follows(e, e["scores"] - e["rewards"], one, moved) for one, moved in kinds)
         if e.has("ratio", "new_log_probs", "old_log_probs") and e.kind("ratio") == "float32":
-            yield _follows(e, e["ratio"], np.exp(e["new_log_probs"] - e["old_log_probs"]))
+            ratio, rounded = np.exp(e["new_log_probs"] - e["old_log_probs"]), e.error("old_log_probs")
+            yield _follows(e, e["ratio"], ratio, ratio * (rounded + e.error("new_log_probs")))
         if e.has("approx_kl", "new_log_probs", "old_log_probs"):
             yield _logged_with(e, "approx_kl", "old_log_probs", "new_log_probs")
 
@@ -229,15 +254,21 @@ def _any(says: Iterable[bool | None]) -> bool | None:
     return any(known) if known else None
 
 
-def _follows(e: Evidence, column: Floats, source: Floats) -> bool | None:
-    """Whether the column is a multiple of the source to all its digits; None where it is all but 0."""
+def _follows(e: Evidence, column: Floats, source: Floats, rounded: Floats) -> bool | None:
+    """Whether the column is a multiple of the source to all its digits, on the tokens that rounding moves by more than
+    the column's own; None where it is all but 0, or they are few."""
     where = e.mask & np.isfinite(column) & np.isfinite(source)
     x, y = source[where], column[where]
     power = float(x @ x)
     if power == 0 or float(y @ y) < 1e-12 * len(y):
         return None
-    left = y - float(x @ y) / power * x
-    return float(left @ left) < 1e-6 * float(y @ y)
+    factor = float(x @ y) / power
+    moved = abs(factor) * rounded[where]
+    telling = moved > 50 * 1e-6 * (np.abs(y) + abs(factor) * np.abs(x))
+    if telling.sum() < TELLING:
+        return None
+    near = np.abs(y - factor * x) <= 1e-4 * np.abs(y) + 0.02 * moved
+    return bool(near[telling].mean() > 0.9)
 
 
 VALUES = Check.of("K9 log-probs", ("|".join(LOG_PROBS),), log_probs)

@@ -51,6 +51,16 @@ def one_step(c: Columns, mask: Bools, gamma: float, decay: float, holes: str, en
     return expected
 
 
+def of_next_row(c: Columns, mask: Bools, gamma: float, decay: float, by: int = 1) -> Floats:
+    """[B] what a row's last token would get if the recursion went on into the next row (by = 1), or the one before."""
+    rows = np.flatnonzero(mask.any(axis=1))
+    leaked = np.zeros(len(mask))
+    first = mask.argmax(axis=1)
+    here, there = (rows[:-1], rows[1:]) if by == 1 else (rows[1:], rows[:-1])
+    leaked[here] = gamma * c.values[there, first[there]] + decay * c.advantages[there, first[there]]
+    return leaked
+
+
 def following(column: Floats, mask: Bools) -> Floats:
     """[B, T] what the column holds at the next chosen slot; 0 where there is none."""
     rows, width = mask.shape

@@ -22,7 +22,7 @@ from mingce.audit.terminal import STYLES, print_verdict, show_finding, show_repo
 from mingce.audit.wording import bug_line, clean_line, doubts, printable, verdict
 from mingce.base.lang import LANGS
 from mingce.base.texts import sentence
-from mingce.watch.text import MUTED, padded
+from mingce.progress.text import MUTED, padded
 
 __all__ = ["Audited", "as_json", "as_markdown", "audited_json", "audited_markdown", "show"]
 

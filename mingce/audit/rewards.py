@@ -37,6 +37,9 @@ KL_IN_REWARD = Fault.of("kl-in-reward", "convention", (), "r_t = s_t − β·k_t
 REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t − μ)/σ + μ")
 NOT_WHITENED = Fault.of("rewards-not-whitened", "suspicious", (), "std of r_t = 1 over the slots that have a value")
 KL_TWICE = Fault.of("kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings")
+KL_TWO_PRICES = Fault.of(
+    "kl-coefficient-logged", "suspicious", (25, 43), "r_t = s_t − β·k_t with the β of the settings", ""
+)
 KL_ABSENT = Fault.of("kl-absent", "bug", (25,), "r_t = s_t − β·k_t with β > 0")
 SCORE_BROADCAST = Fault.of("score-on-every-token", "bug", (9,), "s_t ≠ 0 only at t = e, the last slot with m_t = 1")
 SCORE_SPREAD = Fault.of("score-spread", "convention", (), "r_t = score/Σm − β·k_t")
@@ -96,7 +99,7 @@ def _not_whitened(e: Evidence, rewards: Floats) -> Iterator[Finding]:
     """Rewards that should be whitened and are not; log-probs may be too coarse to explain those that are."""
     slots = e.dump.columns["value_mask"].astype(bool) if e.has("value_mask") else e.attended
     deviation = float(rewards[slots].std())
-    if abs(deviation - 1) > 0.05:
+    if slots.sum() >= 64 and abs(deviation - 1) > 0.05:
         yield Finding(NOT_WHITENED, "rewards", {"std": deviation})
 
 
@@ -139,6 +142,8 @@ def _judge_penalty(e: Evidence, found: Account) -> Iterator[Finding]:
         yield Finding(KL_ESTIMATOR, "rewards", said | {"found": " / ".join(same)})
     elif found.beta is not None and (given := _declared(e, beta, found.doubt)) is not None:
         yield _other_price(kind, beta, given)
+    elif (gap := _two_prices(e)) is not None:
+        yield Finding(KL_TWO_PRICES, "rewards", said | {"logged": gap[0], "wanted": gap[1]})
     else:
         yield Finding(KL_IN_REWARD, "rewards", said)
 
@@ -164,6 +169,14 @@ def _declared(e: Evidence, beta: float, doubt: float) -> float | None:
     """The β that was given, if it is another one than the rewards show."""
     known = [x for x in (e.dump.scalars.get("kl_coef"), e.settings.beta) if x]
     return None if not known or any(abs(beta / x - 1) <= 0.01 + 2 * doubt for x in known) else float(known[-1])
+
+
+def _two_prices(e: Evidence) -> tuple[float, float] | None:
+    """The logged β and that of the settings, where they differ and no controller that moves it is declared."""
+    logged, given = e.dump.scalars.get("kl_coef"), e.dump.settings.beta
+    if not logged or not given or e.settings.kl_target is not None or e.settings.kl_horizon is not None:
+        return None
+    return None if abs(logged / given - 1) <= 0.01 else (logged, given)
 
 
 def _other_price(kind: str, beta: float, given: float) -> Finding:

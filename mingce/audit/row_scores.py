@@ -55,6 +55,8 @@ def row_scores(e: Evidence) -> RowScores | None:
     else:
         return None
     kept = np.where(inside & (np.abs(held) > room), held, 0.0)
+    if "scores" not in e.dump.columns:
+        kept = np.where(found.rewards.column == 0, 0.0, kept)  # a KL that was lost is no score
     if "scores" not in e.dump.columns and dense(kept):
         return None  # the outcome need not be their sum
     slot = np.where((kept != 0).any(axis=1), np.abs(kept).argmax(axis=1), np.maximum(e.last, 0))
@@ -70,15 +72,17 @@ def dense(scores: Floats) -> bool:
 
 @once
 def overwritten(e: Evidence) -> Bools | None:
-    """[B] rows whose score stands alone on its token though every other token pays its KL; None where few tell."""
+    """[B] rows whose score stands alone on its token though every other token pays its KL, or whose last token holds
+    nothing where the score sits behind it; None where few tell."""
     found, row = legible(e), row_scores(e)
     if found is None or row is None or found.penalty is None or found.moved is not None:
         return None
-    at = np.arange(len(row.slot))
-    rewards, paid = found.rewards.column[at, row.slot], found.paid[at, row.slot]
-    room = 4 * found.error[at, row.slot] + 1e-6 * np.abs(row.given) + 1e-12
-    telling = e.mask[at, row.slot] & (np.abs(paid) > 3 * room + row.room)
-    alone = telling & (np.abs(rewards - row.given) <= room)
+    at, behind = np.arange(len(row.slot)), (row.slot == e.last + 1) & (e.last >= 0)
+    slot = np.where(behind, np.maximum(e.last, 0), row.slot)
+    rewards, paid = found.rewards.column[at, slot], found.paid[at, slot]
+    room = 4 * found.error[at, slot] + 1e-6 * np.abs(row.given) + 1e-12
+    telling = e.mask[at, slot] & (np.abs(paid) > 3 * room + np.where(behind, 0.0, row.room))
+    alone = telling & (np.abs(rewards - np.where(behind, 0.0, row.given)) <= room)
     return alone if telling.sum() >= 3 and alone.sum() >= 0.95 * telling.sum() else None
 
 

@@ -8,9 +8,11 @@ from dataclasses import replace
 import numpy as np
 
 from mingce.audit.composition import FAIR, Account, account, held_scores, nothing_scored, outcomes
+from mingce.audit.credit import ACROSS_ROWS
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, rows_with
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.geometry import chosen_pads
+from mingce.audit.recursion import Columns, of_next_row
 from mingce.audit.rewards import SCORE_BROADCAST
 from mingce.audit.row_scores import RowScores, dense, legible, overwritten, row_kl, row_scores
 from mingce.audit.shaping import relation
@@ -171,7 +173,7 @@ def worth(e: Evidence) -> Iterator[Finding]:
     row = row_scores(e)
     if row is None:
         return
-    special = _kl_overwritten(e, found, row) or _clipped_after(e, found, row)
+    special = _kl_overwritten(e, found, row) or _clipped_after(e, found, row) or _across_rows(e, found, row)
     if special is not None:
         yield special
         return
@@ -183,10 +185,10 @@ def _kl_overwritten(e: Evidence, found: Account, row: RowScores) -> Finding | No
     alone = overwritten(e)
     if alone is None:
         return None
+    slot = np.where(row.slot == e.last + 1, np.maximum(e.last, 0), row.slot)
+    given = np.where(row.slot == e.last + 1, 0.0, row.given)
     places = tuple(
-        Place(
-            int(i), int(at := row.slot[i]), float(row.given[i] - found.paid[i, at]), float(found.rewards.column[i, at])
-        )
+        Place(int(i), int(at := slot[i]), float(given[i] - found.paid[i, at]), float(found.rewards.column[i, at]))
         for i in np.flatnonzero(alone)[:5]
     )
     return Finding(KL_OVERWRITTEN, "rewards", {}, places)
@@ -206,6 +208,23 @@ def _clipped_after(e: Evidence, found: Account, row: RowScores) -> Finding | Non
     if off.sum() < 3 or low >= high or not (np.abs(np.clip(whole, low, high) - rewards) <= room)[where].all():
         return None
     return Finding(CLIPPED_AFTER, "rewards", {"low": low, "high": high}, (), float(off.any(axis=1).mean()))
+
+
+def _across_rows(e: Evidence, found: Account, row: RowScores) -> Finding | None:
+    """Whether rewards that returns and values imply hold, beside the score, what the next row begins with."""
+    rewards = found.rewards
+    if rewards.stored or rewards.gamma is None or not e.has("values") or found.moved is not None:
+        return None
+    gamma, decay = rewards.gamma, rewards.gamma * (1.0 if rewards.lam is None else rewards.lam)
+    values = np.where(e.mask, finite(e["values"]), 0.0)
+    columns = Columns(rewards.column, values, finite(e["returns"]) - values)
+    for by in (1, -1):
+        leaked = of_next_row(columns, e.mask, gamma, decay, by)
+        at_last = row.rows & (row.slot == e.last) & (np.abs(leaked) > 4 * row.room + 1e-4)
+        room = 2 * row.room + 1e-4 * np.abs(leaked) + 1e-5
+        if at_last.sum() >= 4 and (np.abs(row.held - row.given - leaked) <= room)[at_last].all():
+            return Finding(ACROSS_ROWS, "returns", {}, (), float(at_last.mean()))
+    return None
 
 
 def outcome(e: Evidence) -> Iterator[Finding]:

@@ -192,7 +192,8 @@ def _other_row(a: Floats, b: Floats, use: Bools, row: int, slots: Ints, room: fl
         mean = np.where(count >= max(LEAST, 0.3 * len(slots)), apart / np.maximum(count, 1), np.inf)
         mean[row] = np.inf
         best = int(mean.argmin())
-        if mean[best] < room:
+        second = np.partition(mean, 1)[1] if len(mean) > 1 else np.inf
+        if mean[best] < min(room, 0.5 * second):  # where any row would do, it is none's
             return best
     return -1
 

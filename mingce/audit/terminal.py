@@ -28,7 +28,7 @@ from mingce.audit.wording import (
     title,
 )
 from mingce.base.texts import sentence
-from mingce.watch.text import MUTED
+from mingce.progress.text import MUTED
 
 STYLES: dict[Severity, str] = {"bug": "bold red", "suspicious": "bold yellow", "convention": "cyan", "note": MUTED}
 INDENT = 3

@@ -94,7 +94,8 @@ def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
         few = strays(old, theirs, use)
         if not few and other == "rollout_log_probs":
             few = other_policies(old, theirs, use)
-        if other == "ref_log_probs":  # another policy: where it has moved far, nothing but an explanation counts
+        if other == "ref_log_probs" or (other == "new_log_probs" and not _all_first(e)):
+            # another policy: where it has moved far, nothing but an explanation counts
             few = [stray for stray in few if stray.kind in ("shift", "row", "order") or stray.shift]
         if few:
             lie = align(old, theirs, use)
@@ -118,6 +119,12 @@ def first_rows(e: Evidence) -> Bools | None:
         first = np.array([one == 0 for one in e.row("minibatch")], bool)
         return first & np.array([one == 0 for one in e.row("epoch")], bool) if "epoch" in e.dump.rows else first
     return np.ones(len(e.mask), bool) if e.settings.first_minibatch else None
+
+
+def _all_first(e: Evidence) -> bool:
+    """Whether the dump says that no update came before any of its rows was gone through."""
+    first = first_rows(e)
+    return first is not None and bool(first.all())
 
 
 def _first(e: Evidence) -> Bools | None:
@@ -243,6 +250,9 @@ def idle(e: Evidence) -> Iterator[Finding]:
     step = e.dump.step if e.settings.step is None else e.settings.step
     early = step is not None and int(step) <= 1  # a warm-up from 0 moves nothing
     moves = e.dump.holds(LOSS) and bool(e[LOSS][e.mask].any())
+    first = first_rows(e)
+    early |= first is not None and bool(first.all())  # nothing was updated before
+    early |= e.dump.source == "trl_grpo" and "epoch" not in e.dump.rows  # may be the first pass over its answers
     if several and moves and not early and e.dump.source != "mingce" and ratio_idle(e):
         yield Finding(IDLE_UPDATES, "new_log_probs")
 
@@ -321,7 +331,7 @@ def reference(e: Evidence) -> Iterator[Finding]:
     step = int(step)
     size = np.abs(old - ref)[use]
     moving = "new_log_probs" in e.dump.columns and not ratio_idle(e)
-    if step > 1 and size.max() < 1e-6 and moving:
+    if step > 1 and size.max() < 1e-6 and moving and not of_the_first_policy(e):
         yield Finding(REFERENCE_FOLLOWS, "ref_log_probs", {"step": step})
     elif step <= 1 and size.mean() > 0.1:
         values = {"step": step, "size": float(size.mean())}
@@ -333,6 +343,12 @@ def reference(e: Evidence) -> Iterator[Finding]:
             places,
             severity=None if step == 0 and size.mean() > 0.3 else "suspicious",
         )
+
+
+def of_the_first_policy(e: Evidence) -> bool:
+    """Whether the rows were drawn before any update: a later step may go through them again."""
+    versions = e.dump.rows.get("policy_version")
+    return versions is not None and all(one == 0 for one in versions)
 
 
 CHECKS: tuple[Check, ...] = (

@@ -16,8 +16,10 @@ from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_nu
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 from mingce.audit.misfits import SURE
 from mingce.record.dump import LOSS, RAW
+from mingce.specs.comparisons import BY_CRITIC
 
 EPSILON = 1e-8
+WHITENS = ("verl", "trl", "openrlhf")
 
 WRONG_TOKENS = Fault.of("whitened-over-other-tokens", "bug", (29,), "Â_t = (A_t − μ)/σ with μ, σ over m_t = 1")
 WRONG_SCOPE = Fault.of("whitened-in-parts", "bug", (30,), "Â_t = (A_t − μ)/σ with one μ, σ for the whole batch")
@@ -31,6 +33,7 @@ SIGN = Fault.of("advantage-sign", "bug", (33, 37), "Â_t rises with A_t", "")
 SCALE = Fault.of("advantage-scale", "suspicious", (), "Â_t = A_t or (A_t − μ)/σ, not times a factor")
 BASELINE = Fault.of("baseline", "convention", (), "Â_t = R_t − b")
 CUT = Fault.of("advantages-cut", "suspicious", (), "Â_t = (A_t − μ)/σ, not held within bounds")
+NOT_WHITENED = Fault.of("not-whitened-as-usual", "suspicious", (32, 29), "Â_t = (A_t − μ)/σ", "")
 UNEXPLAINED = Fault.of("whitening-unexplained", "suspicious", (29, 30, 33), "Â_t = (A_t − μ)/σ", "")
 
 
@@ -283,11 +286,22 @@ def _judge(e: Evidence, way: Way, found: Floats, raw: Floats, loss: Bools, judge
             yield Finding(WRONG_SCOPE, e.dump.name_of(LOSS), said, places, classes=classes)
     elif way.tokens != "chosen":
         yield Finding(WRONG_TOKENS, e.dump.name_of(LOSS), phrase("over", TOKENS[way.tokens]), places)
+    elif way.kind != "whitened" and _always_whitens(e, way.kind):
+        how = phrase("how", HOWS[way.kind, way.bessel])
+        classes = (33, 29) if way.kind == "raw" else (32, 29)
+        yield Finding(NOT_WHITENED, e.dump.name_of(LOSS), how | {"source": e.dump.source}, places, classes=classes)
     else:
         yield Finding(HOW, e.dump.name_of(LOSS), phrase("how", HOWS[way.kind, way.bessel]))
         behind = ~loss & np.isfinite(found)
         if way.kind == "whitened" and behind.any() and (np.abs(found[behind]) > 1e-6).mean() > 0.5:
             yield Finding(PADS, e.dump.name_of(LOSS), {"pad": float(np.median(found[behind]))})
+
+
+def _always_whitens(e: Evidence, kind: str) -> bool:
+    """Whether the trainer subtracts the mean and divides by the deviation whatever its settings: with a critic."""
+    if not e.has("values", "rewards|kl|outcome") or e.settings.estimator not in (None, *BY_CRITIC):
+        return False
+    return e.dump.source in WHITENS or kind == "scaled"
 
 
 CHECKS = (Check.of("K7 whitening", (LOSS, f"{RAW}|returns"), whitening),)

@@ -177,7 +177,7 @@ def _replay(dump: Dump, report: Report, model: Path, ref_model: Path | None) -> 
     """Scores the tokens again with the models, and says the places' tokens in words."""
     from mingce.audit.replay import replay
     from mingce.models.loading import load_tokenizer
-    from mingce.watch.tokens import visible
+    from mingce.progress.tokens import visible
 
     report.add(REPLAY, replay(dump, model, reference=ref_model))
     decode = load_tokenizer(model).decode

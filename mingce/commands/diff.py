@@ -21,8 +21,8 @@ from mingce.base.lang import LANGS
 from mingce.base.terminal import write
 from mingce.base.texts import sentence
 from mingce.commands.audit import dumps_at, waiting
+from mingce.progress.text import MUTED
 from mingce.record.dump import Dump
-from mingce.watch.text import MUTED
 
 SCHEMA = 1
 

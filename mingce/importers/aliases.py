@@ -69,27 +69,44 @@ SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in 
     "clip_ratio_c": "dual_clip", "loss_mode": "policy_loss", "epsilon": "clip", "epsilon_high": "clip_high",
     "max_completion_length": "max_response_length",
     "kl_loss_coeff": "kl_loss_coef", "num_iterations": "ppo_epochs", "use_kl_in_reward": "kl_in_reward",
+    "norm_adv_by_std_in_grpo": "std_over", "scale_rewards": "std_over", "grpo_std_normalization": "std_over",
+    "multi_objective_aggregation": "rewards_apart", "delta": "ratio_cap", "top_entropy_quantile": "entropy_share",
 }  # fmt: skip
 
+_STATISTICS = {
+    f"{theirs}/{kind}": f"{ours}_{kind}"
+    for theirs, ours in (
+        ("critic/score", "scores"), ("critic/rewards", "rewards"), ("critic/advantages", "advantages"),
+        ("critic/returns", "returns"), ("critic/values", "values"), ("response_length", "response_length"),
+        ("prompt_length", "prompt_length"),
+    )
+    for kind in ("mean", "max", "min")
+}  # fmt: skip
 SCALARS: dict[str, str] = {
     name: name
     for name in (
         "pg_loss", "vf_loss", "kl_loss", "entropy_mean", "kl_mean", "pg_clipfrac", "vf_clipfrac", "approx_kl",
-        "advantages_mean", "kl_coef", "pg_clipfrac_lower", "entropy_loss", "loss", "values_mean", "returns_mean",
-        "scores_mean", "rewards_mean",
+        "kl_coef", "pg_clipfrac_lower", "entropy_loss", "loss", "vf_explained_var", "response_length_cut", "ratio_mean",
+        *_STATISTICS.values(),
     )
-} | {
+} | _STATISTICS | {
     "actor/pg_loss": "pg_loss", "critic/vf_loss": "vf_loss", "actor/kl_loss": "kl_loss",
     "actor/entropy": "entropy_mean",
     "critic/kl": "kl_mean", "actor/pg_clipfrac": "pg_clipfrac", "critic/vf_clipfrac": "vf_clipfrac",
-    "actor/ppo_kl": "approx_kl", "critic/advantages/mean": "advantages_mean", "critic/kl_coeff": "kl_coef",
+    "actor/ppo_kl": "approx_kl", "critic/kl_coeff": "kl_coef", "critic/vf_explained_var": "vf_explained_var",
+    "response_length/clip_ratio": "response_length_cut",
     "loss/policy_avg": "pg_loss", "loss/value_avg": "vf_loss", "policy/approxkl_avg": "approx_kl",
     "objective/kl": "kl_mean", "policy/clipfrac_avg": "pg_clipfrac", "val/clipfrac_avg": "vf_clipfrac",
+    "objective/scores": "scores_mean", "val/ratio": "ratio_mean",
     # verl 0.9
     "actor/reward_kl_penalty": "kl_mean", "actor/reward_kl_penalty_coeff": "kl_coef", "actor/loss": "loss",
     "actor/pg_clipfrac_lower": "pg_clipfrac_lower", "actor/entropy_loss": "entropy_loss",
-    "critic/values/mean": "values_mean", "critic/returns/mean": "returns_mean", "critic/score/mean": "scores_mean",
-    "critic/rewards/mean": "rewards_mean",
     # TRL's GRPO
-    "kl": "kl_mean", "entropy": "entropy_mean", "clip_ratio/region_mean": "pg_clipfrac",
+    "kl": "kl_mean", "entropy": "entropy_mean", "clip_ratio/region_mean": "pg_clipfrac", "reward": "scores_mean",
+    "completions/mean_length": "response_length_mean", "completions/max_length": "response_length_max",
+    "completions/min_length": "response_length_min",
+    # others
+    "policy_loss": "pg_loss", "value_loss": "vf_loss", "critic_loss": "vf_loss", "clipfrac": "pg_clipfrac",
+    "clip_frac": "pg_clipfrac", "ppo_kl": "approx_kl", "approxkl": "approx_kl",
+    "explained_variance": "vf_explained_var",
 }  # fmt: skip

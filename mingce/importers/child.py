@@ -76,7 +76,7 @@ def _written(request: dict[str, Any], file: Any) -> tuple[MingceError, str] | No
     path = Path(request["path"])
     try:
         if request.get("unpack"):
-            unpack_sound_parts(path, file_size(path))
+            unpack_sound_parts(path, file_size(path), **request["unpack"])
             write_dumps(file, [])
         else:
             mapping = None if request["mapping"] is None else Path(request["mapping"])

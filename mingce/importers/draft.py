@@ -94,6 +94,7 @@ class Draft:
     step: int | None = None
     rank: int | None = None
     world: int | None = None
+    rows_of: int | None = None
     sampled: bool = False  # slime's rollout side, which is laid beside the train data
 
     def __len__(self) -> int:
@@ -213,7 +214,7 @@ class Draft:
     def take_settings(self, named: Mapping[str, Any], strict: bool = False) -> None:
         """Settings under our own names; one of a wrong type is left out, or an error if `strict`."""
         for name, value in named.items():
-            kinds = SETTING_TYPES[name]
+            kinds, value = SETTING_TYPES[name], _as_ours(name, value)
             if (
                 isinstance(value, kinds)
                 and (type(value) is bool) == (bool in kinds)
@@ -292,7 +293,7 @@ class Draft:
             columns, stored = with_ledger_names(columns), with_ledger_names(stored)
         dump = Dump(
             columns, dict(self.rows), settings, dict(self.scalars), self.source, stored, list(self.remarks),
-            self.where, self.step,
+            self.where, self.step, self.rows_of,
         )  # fmt: skip
         return ledger_dump(dump) if ours else dump
 
@@ -353,3 +354,13 @@ def _whole(value: Any) -> bool:
     if isinstance(value, int):
         return abs(value) < 2**63
     return isinstance(value, float) and math.isfinite(value) and value == int(value) and abs(value) < 2**63
+
+
+def _as_ours(name: str, value: Any) -> Any:
+    """A setting's value where trainers write it in several ways."""
+    if name == "std_over":
+        value = {True: "group", False: "none"}[value] if isinstance(value, bool) else value
+        return value if value in ("group", "batch", "none") else None
+    if name == "rewards_apart" and isinstance(value, str):
+        return value == "normalize_then_sum"
+    return value

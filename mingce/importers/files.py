@@ -126,7 +126,8 @@ def read_content(data: Any, facts: dict[str, str], where: str, names: Mapping | 
     data = renamed(data, taken) if not isinstance(data, Record) else data
     for recognises, read in _TRAINERS:
         if recognises(data):
-            draft = _read(read, data, where)
+            known = generic.with_facts(data, facts, where) if isinstance(data, dict) else data
+            draft = _read(read, known, where)
             break
     else:
         parts = [_read(_reader(one, facts), one, where) for one in batches(data)]

@@ -133,17 +133,37 @@ def _settings(draft: Draft, data: dict[str, Any], facts: Mapping[str, str]) -> N
         draft.put_settings(data.get(key))
     for key in ("scalars", "metrics"):
         draft.put_scalars(data.get(key))
-    single: dict[str, Any] = {}
-    for key, value in data.items():
-        if key in SETTINGS:
-            value = plain(value, draft.where, key)
-            if isinstance(value, list) and value and all(type(v) in (int, float, str) and v == value[0] for v in value):
-                value = value[0]  # a table repeats it on each row
-            if isinstance(value, Numbers) and value.ndim == 0:
-                value = value.array.item()
-            single[key] = value
-    draft.put_settings({key: value for key, value in single.items() if isinstance(value, str | int | float)})
+    draft.put_settings(singles(data, draft.where))
     for key in ("settings", "scalars"):
         if key in facts:
             (draft.put_settings if key == "settings" else draft.put_scalars)(facts[key])
     draft.put_settings({key: from_json(value) for key, value in facts.items() if key in SETTINGS})
+
+
+def singles(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """Settings that stand among the columns under their own names."""
+    found: dict[str, Any] = {}
+    for key, value in data.items():
+        if key in SETTINGS:
+            value = plain(value, where, key)
+            if (
+                isinstance(value, list)
+                and value
+                and all(type(v) in (int, float, str, bool) and v == value[0] for v in value)
+            ):
+                value = value[0]  # a table repeats it on each row
+            if isinstance(value, Numbers) and value.ndim == 0:
+                value = value.array.item()
+            found[key] = value
+    return {key: value for key, value in found.items() if isinstance(value, str | int | float)}
+
+
+def with_facts(data: dict[str, Any], facts: Mapping[str, str], where: str) -> dict[str, Any]:
+    """A trainer's batch out of a table, with the settings and scalars of its rows or its metadata laid beside."""
+    settings = singles(data, where) | {key: from_json(value) for key, value in facts.items() if key in SETTINGS}
+    beside: dict[str, Any] = {}
+    for key, more in (("settings", settings), ("scalars", {})):
+        said = from_json(plain(data.get(key, facts.get(key)), where, key))
+        if more or key in facts:
+            beside[key] = more | (said if isinstance(said, dict) else {})
+    return data | beside

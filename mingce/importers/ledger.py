@@ -10,8 +10,9 @@ from typing import Any
 from mingce import columns
 from mingce.base.errors import DataError
 from mingce.base.reading import open_regular
-from mingce.importers.draft import Draft, lay, row_lengths
+from mingce.importers.draft import Draft, from_json, lay, row_lengths
 from mingce.importers.limits import MAX_CELLS, MAX_TEXT, file_size
+from mingce.importers.numbers import Numbers
 from mingce.importers.settings_file import read_yaml
 from mingce.record.dump import ROW_COLUMNS, TOKEN_COLUMNS
 from mingce.specs.settings import DumpSettings, by_dotted_key
@@ -33,8 +34,8 @@ def run_of(directory: Path) -> Path | None:
 
 
 def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
-    """One step's ledger."""
-    draft = Draft(where, "mingce")
+    """One step's ledger, of ours or as another trainer had it."""
+    draft = Draft(where, source := facts.get("mingce.source", "mingce"))
     try:
         step, width = int(facts["mingce.step"]), int(facts["mingce.width"])
     except (ValueError, KeyError) as error:
@@ -46,12 +47,29 @@ def read(data: dict[str, Any], facts: dict[str, str], where: str) -> Draft:
     lengths = row_lengths(ids) if isinstance(ids, list) else []
     if not max(lengths, default=0) <= width or rows * width > MAX_CELLS:
         raise DataError(f"{where} is a ledger with damaged metadata (width {width}); restore it from a copy.")
-    draft.put_lists(data, _COLUMNS, lengths, width)
-    for name in _ROWS:
+    ours = source == "mingce"
+    draft.put_lists(data, _COLUMNS if ours else {name: name for name in TOKEN_COLUMNS}, lengths, width)
+    for name in _ROWS if ours else ROW_COLUMNS:
         if name in data:
             draft.put_row(name, data[name], rows)
     draft.step = step if step >= 0 else None
+    if not ours:
+        _put_facts(draft, facts)
     return draft
+
+
+def _put_facts(draft: Draft, facts: dict[str, str]) -> None:
+    """What a watched trainer's file says of itself (mingce.record.foreign)."""
+    draft.put_settings(facts.get("mingce.settings"))
+    draft.put_scalars(facts.get("mingce.scalars"))
+    kinds = from_json(facts.get("mingce.stored"))
+    for name, kind in kinds.items() if isinstance(kinds, dict) else ():
+        if name in draft.columns and isinstance(kind, str):
+            draft.columns[name] = Numbers(draft.columns[name].array, kind)
+    rows_of = facts.get("mingce.rows_of", "")
+    draft.rows_of = int(rows_of) if rows_of.isdecimal() and len(rows_of) < 10 else None
+    if draft.rows_of is not None and draft.rows_of > len(draft):  # what was logged is of all rows
+        draft.scalars.clear()
 
 
 @dataclass
@@ -62,6 +80,8 @@ class Run:
     metrics: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def lay_beside(self, draft: Draft) -> None:
+        if draft.source != "mingce":
+            return
         logged = self.metrics.get(-1 if draft.step is None else draft.step, {})
         draft.put_scalars(logged)
         draft.take_settings(DumpSettings.from_run(self.config, beta=draft.scalars.get("kl_coef")).known())

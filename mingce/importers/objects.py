@@ -12,7 +12,7 @@ from mingce.base.errors import DataError
 from mingce.importers.limits import ALLOWED, MAX_LINES, short
 from mingce.importers.numbers import Numbers, from_bytes
 
-RESAVE = "save it again as a plain dict of tensors (examples/dump_from_verl.py) or as .npz or .safetensors"
+RESAVE = "save it again as a plain dict of tensors or as .npz or .safetensors"
 
 
 @dataclass

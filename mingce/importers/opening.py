@@ -13,7 +13,7 @@ import socket
 import subprocess
 import sys
 import tempfile
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from threading import Lock
@@ -52,9 +52,13 @@ def open_dump(
     )
 
 
-def check_ledger(path: Path) -> None:
-    """Refuse a ledger that takes more to unpack than `open_dump` gives a file of its size; damage is not judged."""
-    _ask(path, unpack=True)
+def check_ledger(path: Path, rows: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> None:
+    """Refuse a ledger that takes more to unpack than `open_dump` gives a file of its size; damage is not judged.
+
+    With `rows` only the row groups that hold them are tried, with `columns` only those columns.
+    """
+    wanted = {"rows": None if rows is None else list(rows), "columns": None if columns is None else list(columns)}
+    _ask(path, unpack=wanted)
 
 
 def _ask(path: Path, **request: Any) -> list[Dump]:

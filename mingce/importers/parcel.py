@@ -22,7 +22,7 @@ _KINDS: dict[str, type[MingceError]] = {
     for kind in (Refused, DataError, ColumnError, SettingError, UnknownNameError, RunError, ModelError, MingceError)
 }
 _TYPES = ("bool", "int64", "float32", "float64")
-_PLAIN = ("scalars", "source", "stored", "remarks", "path", "step")
+_PLAIN = ("scalars", "source", "stored", "remarks", "path", "step", "rows_of")
 
 
 def write_dumps(file: IO[bytes], dumps: list[Dump]) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from mingce.importers.aliases import ROWS
+from mingce.importers.aliases import ROWS, TOKENS
 from mingce.importers.draft import Draft, Laid, lay
 from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers, rectangle
@@ -22,6 +22,8 @@ _COLUMNS = {
     "sampling_per_token_logps": "rollout_log_probs", "per_token_logps": "new_log_probs",
     "importance_sampling_ratio": "importance_weights", "entropies": "entropy", "entropy": "entropy",
 }  # fmt: skip
+_BESIDE = (*_COLUMNS.values(), "loss_mask", "ratio", "kl", "values", "returns", "weight_versions")
+"""What a person may lay beside them under a name of ours."""
 _ROWS = ("uid", "group", "rank", "minibatch", "micro_batch", "epoch", "finish_reason", "prompt", "response")
 
 
@@ -55,7 +57,8 @@ def _part(data: dict[str, Any], where: str) -> Draft:
     else:
         draft.put("response_mask", there)
     mask = draft.columns["response_mask"].array != 0
-    for key, name in _COLUMNS.items():
+    own = {key: TOKENS[key] for key in data if key in TOKENS and TOKENS[key] in _BESIDE}
+    for key, name in (own | _COLUMNS).items():
         column = _square(data.get(key), where, key)
         if column is not None and column.array.shape == (len(mask), 1):  # one weight for the whole sequence
             column = Numbers(np.where(mask, column.array, 0), column.stored)
@@ -82,7 +85,7 @@ def _square(value: Any, where: str, name: str) -> Numbers | None:
 def _rows(draft: Draft, data: dict[str, Any], rows: int) -> None:
     draft.put_about(data)
     draft.put_scalars(data.get("metrics"))
-    if "beta" in draft.settings:  # TRL's is the price of the KL in the loss
+    if "beta" in draft.settings and not draft.settings.get("kl_in_reward"):  # TRL's is the price of the KL in the loss
         draft.settings.setdefault("kl_loss_coef", draft.settings.pop("beta"))
     seen = _square(data.get("prompt_mask"), draft.where, "prompt_mask")
     read_prompts = lay if seen is None else _square

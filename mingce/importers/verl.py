@@ -14,7 +14,7 @@ from mingce.importers.aliases import ROWS, SETTINGS, TOKENS
 from mingce.importers.draft import Draft, lay, row_lengths
 from mingce.importers.near import MissingColumn
 from mingce.importers.numbers import Numbers, from_bytes
-from mingce.importers.objects import Record, plain
+from mingce.importers.objects import RESAVE, Record, plain
 from mingce.importers.pickles import dtype_name
 from mingce.importers.torch_files import read_torch_bytes
 
@@ -117,7 +117,7 @@ def _parts(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any], dict[
     """batch, non_tensor_batch and meta_info with the dump's own settings and scalars."""
     if isinstance(data, Record):
         if not isinstance(data.state, tuple) or len(data.state) != 3:
-            raise DataError(f"{where} holds a DataProto of an unknown version; see examples/dump_from_verl.py.")
+            raise DataError(f"{where} holds a DataProto of an unknown version; {RESAVE}.")
         packed, others, about = data.state
         batch = _numpy_batch(packed, where) if isinstance(packed, tuple) else read_torch_bytes(bytes(packed), where)
     elif "batch" in data:
@@ -127,7 +127,7 @@ def _parts(data: Any, where: str) -> tuple[dict[str, Any], dict[str, Any], dict[
         about = {key: plain(value, where, key) for key, value in data.items() if key in SETTINGS and key not in TOKENS}
     batch, others, about = (plain(part, where, "batch") for part in (batch, others, about))
     if not isinstance(batch, dict):
-        raise DataError(f"{where} holds a DataProto without a batch; see examples/dump_from_verl.py.")
+        raise DataError(f"{where} holds a DataProto without a batch; {RESAVE}.")
     about = dict(about) if isinstance(about, dict) else {}
     if isinstance(data, dict):
         about |= {name: plain(data[name], where, name) for name in ("settings", "scalars") if name in data}

@@ -26,9 +26,18 @@ MEANT: dict[str, tuple[str, ...]] = {
 """What an estimator's name in the settings may mean."""
 MEANT_ELSEWHERE = {
     "grpo": (*_GRPO, BATCH_STD, BATCH_BIASED, STD + WHITENED, MEAN + WHITENED, STD + WHITENED_ROWS),
+    "rloo": (OTHERS, OTHERS + WHITENED_ROWS),
 }  # fmt: skip
 """What it may also mean but in verl and here: TRL divides by the batch's deviation, or whitens what it has summed."""
+WITHIN_PROMPT = ("grpo", "dr_grpo", "rloo")
+"""Estimators that compare a response with those to the same prompt and with nothing else of the batch."""
 KL_OF_A_RESPONSE = ("rloo", "remax")
 """Estimators whose trainers take the KL of a whole response off its score."""
 BASELINE_OF_PROMPT, BASELINE_OF_TOKEN = ("remax",), ("optimal_token_baseline", "tir_optimal_token_baseline")
 """Estimators that take off a baseline which a prompt's samples share: one for all tokens, or one for each."""
+SUMS_OF_REWARDS = ("reinforce_plus_plus", "reinforce", "monte_carlo", "remax")
+"""Estimators whose returns are the sums of what is still paid."""
+BY_CRITIC = ("gae",)
+"""Estimators that trainers whiten whatever their settings."""
+DIVIDED = ("grpo",)
+"""Estimators for which a setting says by whose deviation they divide."""

@@ -104,6 +104,10 @@ class DumpSettings(AccountSettings):
     stop_ids: list[int] | None = None
     max_response_length: int | None = _from("sampling.max_new_tokens")
     whiten_rewards: bool | None = None
+    std_over: str | None = None  # whose deviation a group's advantages are divided by: group, batch or none
+    rewards_apart: bool | None = None  # several rewards, each compared by itself before they are added up
+    ratio_cap: float | None = None  # the largest ratio, clipped or not
+    entropy_share: float | None = None  # of the tokens, those with the highest entropy, that the loss keeps
     kl_in_reward: bool | None = None
     first_minibatch: bool | None = None
     score_after_last: bool | None = None
