@@ -17,13 +17,14 @@ from turns import Over, Turn
 
 from mingce.config import as_values, read_config
 from mingce.engine.local import build_roles
+from mingce.models.lora import base_causal_lm
+from mingce.progress.base import Progress, Summary
 from mingce.record.run import Run
 from mingce.training.sinks import Sinks
 from mingce.training.trainer import Trainer
-from mingce.watch.base import Summary, Watch
 
 
-class Stepwise(Watch):
+class Stepwise(Progress):
     """Waits for its turn between steps."""
 
     turn: Turn
@@ -33,7 +34,7 @@ class Stepwise(Watch):
     def note(self, sentence: str, warning: bool = False) -> None:
         print(sentence, file=sys.stderr)
 
-    def progress(self, done: int, total: int) -> None:
+    def progress(self, done: int, total: int, share: float | None = None) -> None:
         pass
 
     def validated(self, step: int, metrics: dict[str, float]) -> None:
@@ -79,15 +80,17 @@ def main() -> None:
         ],
     )  # fmt: skip
     roles = build_roles(config)
-    watch = Stepwise(Console(file=sys.stderr), "en")
-    watch.forward = lambda ledger: forward_flops(roles.actor.model, ledger, config.micro_batch_tokens)
-    watch.turn = Turn(lambda: accuracy(roles.actor.model.eval()))
+    progress = Stepwise(Console(file=sys.stderr), "en")
+    progress.forward = lambda ledger: forward_flops(
+        base_causal_lm(roles.actor.model), ledger, config.micro_batch_tokens
+    )
+    progress.turn = Turn(lambda: accuracy(roles.actor.model.eval()))
     with Run.create(config.root, None, as_values(config)) as run, suppress(Over):
         for learner in (roles.actor, roles.critic):
             if learner is not None:
-                timed(watch.turn, "update", learner, "update")
-        timed(watch.turn, "write", run.ledger, "write")
-        Trainer(run, config, roles, watch).train(Sinks({}, watch.note))
+                timed(progress.turn, "update", learner, "update")
+        timed(progress.turn, "write", run.ledger, "write")
+        Trainer(run, config, roles, progress).train(Sinks({}, progress.note))
 
 
 main()

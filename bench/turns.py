@@ -36,6 +36,7 @@ class Turn:
     def __init__(self, accuracy: Callable[[], float] = lambda: float("nan")):
         self.accuracy = accuracy
         self._begin: float | None = None
+        self._begin_wall = 0.0
         self._base = 0  # bytes before the first step
         self._begun: dict[str, float] = {}
         self._parts: dict[str, float] = {}
@@ -43,8 +44,8 @@ class Turn:
     def wait(self, more: Callable[[], dict[str, float]] = dict) -> None:
         """Ends a step, if one was begun, and returns when the next may begin; `more` is asked when it has ended."""
         if self._begin is not None:
-            cpu = time.process_time() - self._begin
-            self._say({"cpu": cpu, "peak": memory("VmHWM"), "base": self._base, **self._parts, **more()})
+            cpu, wall = time.process_time() - self._begin, time.perf_counter() - self._begin_wall
+            self._say({"cpu": cpu, "wall": wall, "peak": memory("VmHWM"), "base": self._base, **self._parts, **more()})
         else:
             self._base = memory("VmRSS")
         while (told := sys.stdin.readline().strip()) != "step":
@@ -53,7 +54,7 @@ class Turn:
             else:
                 raise Over
         self._parts = {}
-        self._begin = time.process_time()
+        self._begin, self._begin_wall = time.process_time(), time.perf_counter()
 
     def begin(self, part: str) -> None:
         """A part of the step begins, unless it has already."""

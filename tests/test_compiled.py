@@ -50,7 +50,9 @@ from numba import float32, types
 from mingce.models.cpu import decoder, kernels
 plane, line = types.Array(float32, 2, "C"), types.Array(float32, 1, "C")
 for function, signature in (
-    (kernels.swiglu, (plane,) * 3), (kernels.swiglu_backward, (plane,) * 5), (decoder._swiglu, (plane,) * 2),
+    (kernels.glu, (plane, plane, float32, float32, plane)),
+    (kernels.glu_backward, (plane, plane, float32, float32, plane, plane, plane)),
+    (decoder._glu, (plane, float32, float32, plane)),
     (kernels.causal_softmax, (plane, float32)),
     (kernels.rms_norm, (plane, plane, line, float32, plane, plane, line)),
 ):

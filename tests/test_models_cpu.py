@@ -18,9 +18,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 from transformers import AutoConfig, AutoModel
+from transformers.activations import ACT2FN
 
 from mingce.models import forward
 from mingce.models.cpu import hidden_states, kernels, reach, supports
+from mingce.models.cpu.families import ACTIVATIONS
 from mingce.models.cpu.families import FAMILIES as SUPPORTED
 from mingce.models.cpu.layer import _LONG
 from mingce.models.cpu.layout import layout_of
@@ -36,6 +38,14 @@ SHAPES: dict[str, dict[str, Any]] = {
     "mistral with a window": {"num_key_value_heads": 2, "sliding_window": 400},
     "phi3": {"num_key_value_heads": 2, "sliding_window": 400, "pad_token_id": None},
     "smollm3": {"num_key_value_heads": 2, "pad_token_id": None, "no_rope_layers": [1, 0, 1]},
+    "gemma3_text": {
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "query_pre_attn_scalar": 20,
+        "pad_token_id": None,
+        "sliding_window": 400,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
 }
 
 ALLOWED = 3
@@ -248,8 +258,7 @@ def test_other_families_are_left_to_transformers(family: str) -> None:
 @pytest.mark.parametrize("family", SUPPORTED)
 def test_every_family_of_the_table_is_compared(family: str) -> None:
     """With biases, head norms, grouped keys and common beginnings as the shapes above have them."""
-    assert family.lower() in FAMILIES
-    assert any(shape.split()[0] == family.lower() for shape in SHAPES)
+    assert any(shape.split()[0].removesuffix("_text") == family.lower() for shape in SHAPES)
 
 
 def test_what_changes_the_pass_is_left_to_transformers() -> None:
@@ -298,17 +307,18 @@ def test_exponentials_are_right_over_the_whole_range() -> None:
     assert np.isfinite(out[-1])
 
 
-@given(st.integers(0, 10_000))
-@settings(max_examples=30, deadline=None)
-def test_swiglu_has_the_derivatives_of_silu(seed: int) -> None:
+@given(st.integers(0, 10_000), st.sampled_from(sorted(ACTIVATIONS)))
+@settings(max_examples=60, deadline=None)
+def test_gated_units_have_the_derivatives_of_their_activations(seed: int, name: str) -> None:
     generator = torch.Generator().manual_seed(seed)
     x, up, grad = (5 * torch.randn(3, 21, generator=generator) for _ in range(3))
     a, b = x.double().requires_grad_(), up.double().requires_grad_()
-    exact = nn.functional.silu(a) * b
+    exact = ACT2FN[name](a) * b
+    numbers = [np.float32(number) for number in ACTIVATIONS[name]]
     exact.backward(grad.double())
     out, of_x, of_up, again = torch.empty_like(x), grad.clone(), torch.empty_like(x), torch.empty_like(x)
-    kernels.swiglu(x.numpy(), up.numpy(), out.numpy())
-    kernels.swiglu_backward(x.numpy(), up.numpy(), of_x.numpy(), of_up.numpy(), again.numpy())
+    kernels.glu(x.numpy(), up.numpy(), *numbers, out.numpy())
+    kernels.glu_backward(x.numpy(), up.numpy(), *numbers, of_x.numpy(), of_up.numpy(), again.numpy())
     assert a.grad is not None
     assert b.grad is not None
     for own, right in ((out, exact.detach()), (again, exact.detach()), (of_x, a.grad), (of_up, b.grad)):

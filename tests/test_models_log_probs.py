@@ -113,29 +113,34 @@ def test_models_that_change_their_logits_are_asked_for_them(kind: str) -> None:
     vocabulary=st.integers(2, 30),
     temperature=st.floats(0.3, 3),
     bias=st.booleans(),
+    frozen=st.booleans(),
+    of_entropy=st.booleans(),
     seed=st.integers(0, 1000),
 )
 def test_the_head_by_blocks_has_the_gradients_of_the_head_at_once(
-    rows: int, vocabulary: int, temperature: float, bias: bool, seed: int
+    rows: int, vocabulary: int, temperature: float, bias: bool, frozen: bool, of_entropy: bool, seed: int
 ) -> None:
     """In float32 by blocks against float64 at once, as near as the logits allow: each is known to eps of its size only,
     and e^logit is relatively as wrong as the logit is absolutely."""
     generator = torch.Generator().manual_seed(seed)
     shapes = [(rows, 5), (vocabulary, 5), *([(vocabulary,)] if bias else [])]
     leaves = [torch.randn(shape, generator=generator).requires_grad_() for shape in shapes]
+    learning = 1 if frozen else len(leaves)
+    for leaf in leaves[learning:]:
+        leaf.requires_grad_(False)
     exact = [leaf.detach().double().requires_grad_() for leaf in leaves]
     targets = torch.randint(0, vocabulary, (rows,), generator=generator)
-    weights = torch.randn(2, rows, generator=generator)
+    weights = torch.randn(2, rows, generator=generator) * torch.tensor([[1.0], [float(of_entropy)]])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(module, "_BLOCK", 1)
         patch.setattr(module, "_LEAST_ROWS", 7)
         by_blocks = head_log_probs(*leaves, *([] if bias else [None]), targets, temperature)
-        mine = torch.autograd.grad((torch.stack(by_blocks) * weights).sum(), leaves)
+        mine = torch.autograd.grad((torch.stack(by_blocks) * weights).sum(), leaves[:learning])
     logits = torch.nn.functional.linear(*exact) / temperature
     everything = logits.log_softmax(-1)
     at_once = everything.gather(1, targets[:, None])[:, 0], -(everything.exp() * everything).sum(-1)
     near = 8 * torch.finfo(torch.float32).eps * (1 + float(logits.detach().abs().max()))
-    wanted = torch.autograd.grad((torch.stack(at_once) * weights).sum(), exact)
+    wanted = torch.autograd.grad((torch.stack(at_once) * weights).sum(), exact[:learning])
     for one, two in zip([*by_blocks, *mine], [*at_once, *wanted], strict=True):
         scale = max(1.0, float(two.detach().abs().max()))
         torch.testing.assert_close(one.double(), two, atol=near * scale, rtol=0)

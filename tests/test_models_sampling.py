@@ -8,7 +8,18 @@ from typing import Any
 
 import pytest
 import torch
-from families import EOS, FAMILIES, PAD, VOCABULARY, WINDOW, build, each_family, family_model, ragged_prompts
+from families import (
+    EOS,
+    FAMILIES,
+    PAD,
+    VOCABULARY,
+    WINDOW,
+    build,
+    character_tokenizer,
+    each_family,
+    family_model,
+    ragged_prompts,
+)
 from torch import Tensor
 from transformers import (
     LogitsProcessorList,
@@ -26,6 +37,7 @@ from mingce.models.cache import CachedDecoder
 from mingce.models.cpu import Decoder, vocabulary
 from mingce.models.log_probs import response_log_probs
 from mingce.models.sampling import Generation, Sampling, generate
+from mingce.models.stopping import StopTexts
 
 
 def rows_of(drawn: Generation) -> list[list[int]]:
@@ -295,3 +307,23 @@ def test_threads_are_as_they_were() -> None:
         assert torch.get_num_threads() == 2
     finally:
         torch.set_num_threads(usual)
+
+
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_a_row_ends_with_the_token_that_completes_a_stop_text(family: str) -> None:
+    model, tokenizer = family_model(family), character_tokenizer()
+    prompts, sampling = ragged_prompts(8), Sampling(24, stop_ids=(EOS,))
+    free = rows_of(generate(model, prompts, sampling, n=8, seeds=range(64), pad_id=PAD))
+    stops = [text for row in free if (text := str(tokenizer.decode(row[2:4]))) and " " in text and "<" not in text][:3]
+    texts = StopTexts(tokenizer, stops)
+    ended = generate(
+        model, prompts, sampling, n=8, seeds=range(64), pad_id=PAD, max_rows=5, stop_texts=texts
+    )  # fmt: skip
+    cut = 0
+    for whole, row, reason in zip(free, rows_of(ended), ended.finish_reasons, strict=True):
+        has = [any(stop in tokenizer.decode(whole[: n + 1]) for stop in stops) for n in range(len(whole))]
+        length = has.index(True) + 1 if any(has) else len(whole)
+        assert row == whole[:length], "the ids are as they were drawn, up to the token that completes the text"
+        assert reason == ("stop" if any(has) or whole[-1] == EOS else "length")
+        cut += length < len(whole)
+    assert cut > 1

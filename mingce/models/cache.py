@@ -19,7 +19,7 @@ _FIRST_ROOM = 32
 
 
 class CachedDecoder:
-    """Rows that grow by a token at a time. Prompts are padded before their first token, so that all rows end alike."""
+    """Rows that grow, with padding before and between their tokens, so that all rows end alike."""
 
     def __init__(self, model: nn.Module):
         inner = base_causal_lm(model)
@@ -35,10 +35,26 @@ class CachedDecoder:
         self.mask, self.positions = inputs.attention_mask[source], inputs.position_ids[source, -1:]
         return logits[source]
 
-    def step(self, tokens: Tensor) -> Tensor:
-        """Logits `[rows, V]` after one token more in every row."""
+    def step(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
+        """Logits `[rows, V]` after one token more in every row, or in these `rows`."""
+        if rows is not None and not torch.equal(rows, torch.arange(len(self.mask), device=rows.device)):
+            return self.extend(rows, tokens[:, None].tolist())
         self.mask, self.positions = functional.pad(self.mask, (0, 1), value=1), self.positions + 1
         return self._forward(tokens[:, None], self.mask, self.positions)
+
+    def extend(self, rows: Tensor, added: Sequence[Sequence[int]]) -> Tensor:
+        """Logits `[rows, V]` after several tokens more in each of these rows; the others are padded."""
+        width = max(len(ids) for ids in added)
+        tokens, present = (self.mask.new_zeros(len(self.mask), width) for _ in range(2))
+        for row, ids in zip(rows.tolist(), added, strict=True):
+            tokens[row, width - len(ids) :], present[row, width - len(ids) :] = tokens.new_tensor(ids), 1
+        positions = (self.positions + present.cumsum(1)).clamp(min=0)
+        self.mask, self.positions = torch.cat([self.mask, present], dim=1), self.positions + present.sum(1, True)
+        return self._forward(tokens, self.mask, positions)[rows]
+
+    def begin_again(self, row: int) -> None:
+        """Empties a row, prompt and all; `extend` gives it a new one."""
+        self.mask[row], self.positions[row] = 0, -1
 
     def drop(self, ended: Tensor) -> Tensor:
         """Takes rows out; returns the former index of every row that is left."""
@@ -54,6 +70,52 @@ class CachedDecoder:
         )  # fmt: skip
         logits: Tensor = output.logits[:, -1]
         return logits
+
+
+class AnewDecoder:
+    """Rows that grow at different times where a layer's cache cannot skip padding (sliding windows, linear attention).
+
+    Whenever rows come back, all of them are computed again from their beginning.
+    """
+
+    def __init__(self, model: nn.Module):
+        self.model = model
+
+    def begin(self, prompts: Sequence[Sequence[int]], source: Tensor) -> Tensor:
+        """As `CachedDecoder.begin`."""
+        self.histories = [list(prompts[prompt]) for prompt in source.tolist()]
+        self.live, self.decoder = list(range(len(source))), CachedDecoder(self.model)
+        return self.decoder.begin(prompts, source)
+
+    def step(self, tokens: Tensor, rows: Tensor) -> Tensor:
+        """As `CachedDecoder.step`; rows that are left out are not computed until they come back."""
+        wanted = rows.tolist()
+        gone = torch.tensor([row not in wanted for row in self.live], device=tokens.device)
+        if bool(gone.any()):
+            self.live = [self.live[place] for place in self.decoder.drop(gone).tolist()]
+        for row, token in zip(wanted, tokens.tolist(), strict=True):
+            self.histories[row].append(token)
+        order = torch.tensor([wanted.index(row) for row in self.live], device=tokens.device)
+        return self.decoder.step(tokens[order])[order.argsort()]
+
+    def extend(self, rows: Tensor, added: Sequence[Sequence[int]]) -> Tensor:
+        """As `CachedDecoder.extend`."""
+        for row, ids in zip(rows.tolist(), added, strict=True):
+            self.histories[row] += ids
+        self.live = sorted({*self.live, *rows.tolist()})
+        self.decoder = CachedDecoder(self.model)
+        every = torch.arange(len(self.live), device=rows.device)
+        logits = self.decoder.begin([self.histories[row] for row in self.live], every)
+        return logits[[self.live.index(row) for row in rows.tolist()]]
+
+    def begin_again(self, row: int) -> None:
+        """As `CachedDecoder.begin_again`."""
+        self.histories[row] = []
+
+
+def skips_padding(model: nn.Module) -> bool:
+    """Whether the model's cache may hold padding between a row's tokens."""
+    return all(isinstance(layer, RoomyLayer) for layer in roomy_cache(base_causal_lm(model).config).layers)
 
 
 class RoomyLayer(DynamicLayer):

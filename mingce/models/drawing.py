@@ -14,7 +14,7 @@ from torch import Tensor
 from mingce.base.errors import SettingError
 from mingce.models.cpu import vocabulary
 
-_GOLDEN, _MIX_A, _MIX_B = 0x9E3779B97F4A7C15, np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
+_GOLDEN, _MIX_A, _MIX_B = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,8 @@ class Sampling:
     """Only tokens at least this share of the likeliest token's probability; 0 for all."""
     stop_ids: tuple[int, ...] = ()
     """A response ends with the first of these; it is a chosen token and stays in the response."""
+    stop_texts: tuple[str, ...] = ()
+    """A response also ends with the token that completes one of these; whoever decodes needs the tokenizer for it."""
 
     def __post_init__(self) -> None:
         ranges = {
@@ -55,17 +57,20 @@ def seed_tensor(seeds: Sequence[int], device: torch.device) -> Tensor:
     return torch.from_numpy(np.array([seed % 2**64 for seed in seeds], np.uint64).view(np.int64)).to(device)
 
 
-def uniforms(seeds: Tensor, step: int) -> Tensor:
-    """Numbers in [0, 1) `[B]` float64, each a function of its row's seed and the step alone (SplitMix64).
+def uniforms(seeds: Tensor, step: int | Tensor) -> Tensor:
+    """Numbers in [0, 1) `[B]` float64, each a function of its row's seed and step alone (SplitMix64).
 
     So a row is drawn alike whatever else is in the batch, and consecutive seeds are as good as any.
     """
-    bits = _mix(_mix(seeds.cpu().numpy().view(np.uint64)) + np.uint64(_GOLDEN * (step + 1) % 2**64))
+    steps = np.atleast_1d(step.cpu().numpy() if isinstance(step, Tensor) else step).astype(np.uint64)
+    bits = _mix(_mix(seeds.cpu().numpy().view(np.uint64)) + _GOLDEN * (steps + np.uint64(1)))
     return torch.from_numpy((bits >> np.uint64(11)) * 2.0**-53).to(seeds.device)
 
 
-def draw(logits: Tensor, sampling: Sampling, seeds: Tensor, step: int) -> tuple[Tensor, Tensor]:
+def draw(logits: Tensor, sampling: Sampling, seeds: Tensor, step: int | Tensor) -> tuple[Tensor, Tensor]:
     """Tokens `[B]` drawn from logits `[B, V]`, and their log-probs `[B]` after temperature and truncation.
+
+    `step` is the slot that is drawn, of all rows or of each `[B]`.
 
     At temperature 0 the distribution is a single point, so the log-prob is 0.
     """

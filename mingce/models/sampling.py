@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import cast
+from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
@@ -19,6 +19,7 @@ from mingce.models import cpu
 from mingce.models.cache import CachedDecoder
 from mingce.models.drawing import Sampling, draw, seed_tensor
 from mingce.models.lora import base_causal_lm
+from mingce.models.stopping import StopTexts
 
 __all__ = ["Generation", "Sampling", "generate"]
 
@@ -37,7 +38,7 @@ class Generation:
     log_probs: Tensor
     """Of the distribution drawn from (temperature, truncation, renormalised); 0 on padding."""
     finish_reasons: list[str]
-    """`stop`: ended with a stop id; `length`: cut at max_new_tokens or at the end of the model's window."""
+    """`stop`: ended with a stop id or text; `length`: cut at max_new_tokens or at the end of the model's window."""
 
     def texts(self, tokenizer: PreTrainedTokenizerBase) -> list[str]:
         """The responses as text, without special tokens."""
@@ -55,18 +56,14 @@ class _Record:
 
     def add(self, slot: int, rows: Tensor, tokens: Tensor, log_probs: Tensor, ended: int) -> None:
         """Tokens and log-probs of the rows drawn in this slot, all `[rows]`, and how many of them end with it."""
-        if not bool(log_probs.isfinite().all()):
-            raise ModelError(
-                f"the model gave numbers that are not finite at response token {slot}; its weights have diverged, "
-                "so go back to an earlier checkpoint and lower the learning rate."
-            )
+        expect_finite(log_probs, slot)
         self.steps.append((slot, rows, tokens, log_probs))
         self.tokens_done += len(rows)
         self.rows_done += ended
         if self.on_progress is not None:
             self.on_progress(self.rows_done, self.tokens_done)
 
-    def generation(self, pad_id: int, stop_ids: Tensor) -> Generation:
+    def generation(self, pad_id: int, stop_ids: Tensor, stop_texts: StopTexts | None) -> Generation:
         """Everything drawn as `[B, T]`."""
         shape, device = (self.rows, 1 + max((slot for slot, *_ in self.steps), default=-1)), stop_ids.device
         token_ids = torch.full(shape, pad_id, dtype=torch.long, device=device)
@@ -76,7 +73,18 @@ class _Record:
         for slot, rows, tokens, drawn_log_probs in self.steps:
             token_ids[rows, slot], log_probs[rows, slot], mask[rows, slot] = tokens, drawn_log_probs, True
             stopped[rows] = torch.isin(tokens, stop_ids)
+        if stop_texts is not None:
+            stopped[list(stop_texts.completed)] = True
         return Generation(token_ids, mask, log_probs, ["stop" if one else "length" for one in stopped.tolist()])
+
+
+def expect_finite(log_probs: Tensor, slot: int) -> None:
+    """Log-probs of what was drawn are numbers, unless the model is broken."""
+    if not bool(log_probs.isfinite().all()):
+        raise ModelError(
+            f"the model gave numbers that are not finite at response token {slot}; its weights have diverged, "
+            "so go back to an earlier checkpoint and lower the learning rate."
+        )
 
 
 @torch.no_grad()
@@ -90,16 +98,19 @@ def generate(
     n: int = 1,
     max_rows: int = 256,
     on_progress: Progress | None = None,
+    stop_texts: StopTexts | None = None,
 ) -> Generation:
     """Draw `n` responses for every prompt, at most `max_rows` rows at a time; `seeds` holds one seed a row.
 
-    The model is put into eval mode. Rows whose prompts are of like length are decoded together.
+    The model is put into eval mode. Rows whose prompts are of like length are decoded together. `stop_texts` end a row
+    beside the stop ids.
     """
     assert len(seeds) == len(prompts) * n, f"{len(seeds)} seeds for {len(prompts)} prompts of {n} samples"
     assert max_rows >= 1
     model.eval()
+    model = base_causal_lm(model)  # its adapters stay in it
     device = next(model.parameters()).device
-    limits = torch.tensor(_limits(model, prompts, sampling.max_new_tokens), device=device).repeat_interleave(n)
+    limits = torch.tensor(window_limits(model, prompts, sampling.max_new_tokens), device=device).repeat_interleave(n)
     stop_ids = torch.tensor(sampling.stop_ids, dtype=torch.long, device=device)
     every_seed = seed_tensor(seeds, device)
     record = _Record(len(seeds), on_progress)
@@ -107,8 +118,8 @@ def generate(
     for begin in range(0, len(seeds), max_rows):
         rows = torch.tensor(by_length[begin : begin + max_rows], device=device)
         batch = [tuple(prompts[row // n]) for row in rows.tolist()]
-        _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record)
-    return record.generation(pad_id, stop_ids)
+        _decode(model, batch, sampling, rows, every_seed[rows], limits[rows], stop_ids, record, stop_texts)
+    return record.generation(pad_id, stop_ids, stop_texts)
 
 
 def _decode(
@@ -120,6 +131,7 @@ def _decode(
     limits: Tensor,
     stop_ids: Tensor,
     record: _Record,
+    stop_texts: StopTexts | None = None,
 ) -> None:
     """Decode one batch to its end; `rows`, `seeds` and `limits` (most tokens) are `[rows]`, as are `prompts`."""
     distinct = list(dict.fromkeys(prompts))
@@ -132,6 +144,8 @@ def _decode(
     for slot in range(int(limits.max())):
         tokens, log_probs = draw(logits, sampling, seeds, slot)
         ended = (tokens[:, None] == stop_ids).any(1) | (limits == slot + 1)
+        if stop_texts is not None:
+            ended |= torch.tensor(stop_texts.add(rows.tolist(), tokens.tolist()), device=ended.device)
         count = int(ended.sum())
         record.add(slot, rows, tokens, log_probs, count)
         if count == len(rows):
@@ -142,9 +156,9 @@ def _decode(
         logits = decoder.step(tokens)
 
 
-def _limits(model: nn.Module, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[int]:
+def window_limits(model: nn.Module, prompts: Sequence[Sequence[int]], max_new_tokens: int) -> list[int]:
     """The most tokens each prompt may be given before the model's window is full."""
-    window = getattr(base_causal_lm(model).config, "max_position_embeddings", None)
+    window = getattr(cast(Any, model).config, "max_position_embeddings", None)
     if window is None:
         return [max_new_tokens] * len(prompts)
     for index, prompt in enumerate(prompts):

@@ -12,11 +12,12 @@ from typing import Any
 
 from mingce.base.errors import ModelError, UnknownNameError
 from mingce.base.paths import expanded
+from mingce.base.places import EMBEDDED_MODELS
 from mingce.plan.families import read_shape
 from mingce.plan.shape import ModelShape, shape_of_values
 
 SHAPES = Path(__file__).with_suffix(".json")
-TINY = Path(__file__).parent.parent / "models" / "tiny"
+TINY = EMBEDDED_MODELS["tiny"]
 _LLAMA_3, _QWEN = 128_256, 151_936
 
 

@@ -5,19 +5,25 @@ from __future__ import annotations
 import math
 from typing import Any, cast
 
+import numpy as np
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from mingce.models.cpu.projection import is_adapter
 
-FAMILIES = ("Llama", "Mistral", "Phi3", "Qwen2", "Qwen3", "SmolLM3")
+FAMILIES = ("Gemma3", "Llama", "Mistral", "Phi3", "Qwen2", "Qwen3", "SmolLM3")
 """By the name that their classes in transformers begin with.
 
 A layer of theirs is RMSNorm, queries, keys and values (as one matrix or three; biases and a norm of every head may be
-there or not), RoPE (in some layers or all), causal attention, RMSNorm and a SwiGLU MLP. A new family is a name here,
-and a configuration of it in the tests.
+there or not), RoPE (in some layers or all, of one kind or one for each kind of layer), causal attention, RMSNorm and a
+gated MLP; what attention and the MLP add may have norms of its own. A new family is a name here, and a configuration
+of it in the tests.
 """
-_CLASSES = {f"{family}{suffix}": f"{family}DecoderLayer" for family in FAMILIES for suffix in ("Model", "ForCausalLM")}
+_SUFFIXES = ("Model", "TextModel", "ForCausalLM")
+_CLASSES = {f"{family}{suffix}": f"{family}DecoderLayer" for family in FAMILIES for suffix in _SUFFIXES}
+_GELU = math.sqrt(8 / math.pi)
+ACTIVATIONS = {"silu": (1.0, 0.0), "gelu_pytorch_tanh": (_GELU, 0.044715 * _GELU)}
+"""x·σ(z) with z = linear·x + cubic·x³, by its two numbers: ½·(1 + tanh u) is σ(2u)."""
 _FULL, _SLIDING = "full_attention", "sliding_attention"
 FIXED_ROPE = ("default", "linear", "llama3", "yarn")
 """Rotary embeddings whose angles do not depend on how long a row becomes."""
@@ -43,14 +49,72 @@ def supports(model: nn.Module) -> bool:
 
 
 def _has_supported_config(config: Any) -> bool:
+    kinds = set(getattr(config, "layer_types", None) or [_FULL])
+    ropes = [config.rope_parameters[kind] for kind in kinds] if _ropes_differ(config) else [config.rope_parameters]
+    unusual = ("attention_dropout", "attn_logit_softcapping", "final_logit_softcapping", "use_bidirectional_attention")
     return bool(
-        config.hidden_act == "silu"
-        and not getattr(config, "attention_dropout", 0)
+        _activation(config) in ACTIVATIONS
+        and not any(getattr(config, name, None) for name in unusual)
         and config._attn_implementation == "sdpa"
-        and config.rope_parameters.get("rope_type", "default") in FIXED_ROPE
-        and config.rope_parameters.get("partial_rotary_factor", 1.0) == 1.0
-        and set(getattr(config, "layer_types", None) or [_FULL]) <= {_FULL, _SLIDING}
+        and all(rope.get("rope_type", "default") in FIXED_ROPE for rope in ropes)
+        and all(rope.get("partial_rotary_factor", 1.0) == 1.0 for rope in ropes)
+        and kinds <= {_FULL, _SLIDING}
     )
+
+
+def _activation(config: Any) -> str:
+    return str(config.hidden_activation if hasattr(config, "hidden_activation") else config.hidden_act)
+
+
+def activation(block: Any) -> tuple[np.float32, np.float32]:
+    """The two numbers of an MLP's activation, by the configuration of the block beside it."""
+    linear, cubic = ACTIVATIONS[_activation(block.config)]
+    return np.float32(linear), np.float32(cubic)
+
+
+def _ropes_differ(config: Any) -> bool:
+    """Whether layers that attend to the last places only are turned otherwise."""
+    return bool(set(config.rope_parameters) & {_FULL, _SLIDING})
+
+
+def angles(trunk: Any, like: Tensor, positions: Tensor) -> dict[str | None, tuple[Tensor, Tensor]]:
+    """RoPE's cos and sin `[W, D]` at positions `[W]`, by the kind of layer (`rope_kind`)."""
+    kinds = sorted(set(trunk.config.layer_types)) if _ropes_differ(trunk.config) else []
+    made = {kind: trunk.rotary_emb(like, positions[None], kind) for kind in kinds} or {
+        None: trunk.rotary_emb(like, positions[None])
+    }
+    return {kind: (cos[0].contiguous(), sin[0].contiguous()) for kind, (cos, sin) in made.items()}
+
+
+def rope_kind(block: Any) -> str | None:
+    """Which of `angles` an attention block turns by."""
+    return block.layer_type if _ropes_differ(block.config) else None
+
+
+def norm_weight(norm: Any) -> Tensor:
+    """What an RMSNorm multiplies with (Gemma's add 1 to their weight)."""
+    weight: Tensor = norm.weight
+    return 1 + weight if type(norm).__name__.startswith("Gemma") else weight
+
+
+def norm_epsilon(norm: Any) -> float:
+    return float(norm.variance_epsilon if hasattr(norm, "variance_epsilon") else norm.eps)
+
+
+def mlp_norm(layer: Any) -> Any:
+    """The norm before the MLP. Where what attention and the MLP add has norms, `post_attention_layernorm` is one."""
+    return getattr(layer, "pre_feedforward_layernorm", layer.post_attention_layernorm)
+
+
+def norms_of_added(layer: Any) -> tuple[Any, Any] | None:
+    """The norms of what attention and the MLP add to the stream, where there are any (Gemma)."""
+    after = getattr(layer, "post_feedforward_layernorm", None)
+    return None if after is None else (layer.post_attention_layernorm, after)
+
+
+def embedding_scale(trunk: Any) -> float:
+    """What the embeddings of tokens are multiplied by."""
+    return float(getattr(trunk.embed_tokens, "embed_scale", 1.0))
 
 
 def reach(model: nn.Module) -> float:

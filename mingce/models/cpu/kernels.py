@@ -92,34 +92,36 @@ def rms_norm_backward(total, weight, scales, of_total, of_normed, grad, of_weigh
 
 
 @_inlined
-def silu_times(x, up):  # type: ignore[no-untyped-def]
-    """silu(x) · up"""
-    return x * up / (np.float32(1) + exp(-x))
+def act_times(x, up, linear, cubic):  # type: ignore[no-untyped-def]
+    """x · σ(z) · up with z = linear · x + cubic · x³"""
+    return x * up / (np.float32(1) + exp(-(linear * x + cubic * x * x * x)))
 
 
 @compiled
-def swiglu(x, up, out):  # type: ignore[no-untyped-def]
-    """out = silu(x) · up"""
+def glu(x, up, linear, cubic, out):  # type: ignore[no-untyped-def]
+    """out = x · σ(z) · up with z = linear · x + cubic · x³: silu(x) · up with 1 and 0, gelu's like in families.py."""
     rows, width = out.shape
     for r in range(rows):
         a, b, y = x[r], up[r], out[r]
         for i in range(width):
-            y[i] = silu_times(a[i], b[i])
+            y[i] = act_times(a[i], b[i], linear, cubic)
 
 
 @compiled
-def swiglu_backward(x, up, grad, of_up, out):  # type: ignore[no-untyped-def]
-    """`grad` of `swiglu` becomes that of x, in place; `out` is made anew. d silu(x) / dx = σ(x)·(1 + x·(1 − σ(x)))."""
+def glu_backward(x, up, linear, cubic, grad, of_up, out):  # type: ignore[no-untyped-def]
+    """`grad` of `glu` becomes that of x, in place; `out` is made anew. d x·σ(z) / dx = σ(z)·(1 + x·(1 − σ(z))·z′)."""
     rows, width = out.shape
     for r in range(rows):
         a, b, g, u, y = x[r], up[r], grad[r], of_up[r], out[r]
         for i in range(width):
-            sigma = np.float32(1) / (np.float32(1) + exp(-a[i]))
-            silu = a[i] * sigma
+            square = cubic * a[i] * a[i]
+            sigma = np.float32(1) / (np.float32(1) + exp(-(linear * a[i] + square * a[i])))
+            act = a[i] * sigma
             here = g[i]
-            y[i] = silu * b[i]
-            u[i] = here * silu
-            g[i] = here * b[i] * (sigma + silu * (np.float32(1) - sigma))
+            y[i] = act * b[i]
+            u[i] = here * act
+            slope = linear + np.float32(3) * square
+            g[i] = here * b[i] * (sigma + act * (np.float32(1) - sigma) * slope)
 
 
 @compiled

@@ -4,6 +4,8 @@
     attention        RoPE, and the values of the places that a token attends to
     mlp              the output projection, stream + that, its RMSNorm, and gate, up and down of that
 
+Where what attention adds has a norm (Gemma), the output projection (`product`) and the norm are steps of their own.
+
 Each step is one node of the gradient's graph. It keeps what its derivative cannot recompute cheaply, and no more.
 """
 
@@ -14,11 +16,12 @@ from typing import Any, cast
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.autograd.function import once_differentiable
 from torch.nn import functional
 
 from mingce.models.cpu import kernels
+from mingce.models.cpu.families import norm_epsilon, norm_weight
 from mingce.models.cpu.layout import Layout
 from mingce.models.cpu.projection import FIELDS, Projection, gate_and_up, projection, restored
 
@@ -34,10 +37,15 @@ def rms_norm(stream: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> T
     return cast(Tensor, _apply(_RMSNorm, stream, added, weight, epsilon))
 
 
+def norm_of(added: Tensor, norm: Any) -> Tensor:
+    """The RMSNorm of what is added to the stream `[S, H]`."""
+    return rms_norm(added, torch.zeros_like(added), norm_weight(norm), norm_epsilon(norm))
+
+
 def qkv_projection(stream: Tensor, added: Tensor, norm: Any, parts: Sequence[Projection]) -> tuple[Tensor, Tensor]:
     """stream + added `[S, H]`, and queries, keys and values of its norm side by side."""
     scales, tensors = _flat(parts)
-    result = _apply(_QKVProjection, stream, added, norm.weight, norm.variance_epsilon, scales, *tensors)
+    result = _apply(_QKVProjection, stream, added, norm_weight(norm), norm_epsilon(norm), scales, *tensors)
     return cast(tuple[Tensor, Tensor], result)
 
 
@@ -58,10 +66,23 @@ def attention(
     return cast(Tensor, _apply(_Attention, qkv, *rope, layout, heads, scale, on_keys))
 
 
-def mlp(stream: Tensor, attended: Tensor, out: nn.Module, norm: Any, block: Any) -> tuple[Tensor, Tensor]:
-    """The stream after attention `[S, H]`, and what the MLP adds to it."""
-    scales, tensors = _flat((projection(out), *gate_and_up(block), projection(block.down_proj)))
-    result = _apply(_MLP, stream, attended, norm.weight, norm.variance_epsilon, scales, *tensors)
+def product(x: Tensor, part: Projection) -> Tensor:
+    """A projection `[S, out]` of `[S, in]` by itself."""
+    return cast(Tensor, _apply(_Product, x, part.scale, *part.tensors))
+
+
+def mlp(
+    stream: Tensor,
+    attended: Tensor,
+    out: Projection | None,
+    norm: Any,
+    block: Any,
+    activation: tuple[np.float32, np.float32],
+) -> tuple[Tensor, Tensor]:
+    """The stream after attention `[S, H]`, and what the MLP adds to it; without `out`, `attended` is what is added."""
+    before = () if out is None else (out,)
+    scales, tensors = _flat((*before, *gate_and_up(block), projection(block.down_proj)))
+    result = _apply(_MLP, stream, attended, norm_weight(norm), norm_epsilon(norm), activation, scales, *tensors)
     return cast(tuple[Tensor, Tensor], result)
 
 
@@ -261,6 +282,22 @@ class _ByPieces:
             grad.copy_(result)
 
 
+class _Product(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, scale: float, *tensors: Tensor | None) -> Tensor:
+        (part,) = restored([scale], tensors)
+        ctx.save_for_backward(x, *tensors)
+        ctx.scale = scale
+        return functional.linear(x, part.whole(), part.bias)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
+        x, *tensors = ctx.saved_tensors
+        (part,) = restored([ctx.scale], tensors)
+        return of_y @ part.whole(), None, *_gradients(ctx, [part], [x], [of_y])
+
+
 class _MLP(torch.autograd.Function):
     @staticmethod
     def forward(
@@ -269,28 +306,32 @@ class _MLP(torch.autograd.Function):
         attended: Tensor,
         norm: Tensor,
         epsilon: float,
+        activation: tuple[np.float32, np.float32],
         scales: Sequence[float],
         *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
-        out, gate, up, down = restored(scales, tensors)
-        total, normed, scale = _normed(stream, attended @ out.whole().T, norm, epsilon)
+        *before, gate, up, down = restored(scales, tensors)
+        total, normed, scale = _normed(stream, attended @ before[0].whole().T if before else attended, norm, epsilon)
         x, y = normed @ gate.whole().T, normed @ up.whole().T
         gated = torch.empty_like(x)
-        kernels.swiglu(x.numpy(), y.numpy(), gated.numpy())
-        ctx.save_for_backward(attended, total, normed, scale, x, y, norm, *tensors)
-        ctx.scales = scales
+        kernels.glu(x.numpy(), y.numpy(), *activation, gated.numpy())
+        ctx.save_for_backward(attended if before else None, total, normed, scale, x, y, norm, *tensors)
+        ctx.scales, ctx.activation = scales, activation
         return total, gated @ down.whole().T
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total: Tensor, of_added: Tensor) -> tuple[Tensor | None, ...]:
         attended, total, normed, scale, x, y, norm, *tensors = ctx.saved_tensors
-        parts = out, gate, up, down = restored(ctx.scales, tensors)
+        parts = restored(ctx.scales, tensors)
+        *before, gate, up, down = parts
         of_x = of_added @ down.whole()
         of_y, gated = torch.empty_like(y), torch.empty_like(x)
-        kernels.swiglu_backward(x.numpy(), y.numpy(), of_x.numpy(), of_y.numpy(), gated.numpy())
+        kernels.glu_backward(x.numpy(), y.numpy(), *ctx.activation, of_x.numpy(), of_y.numpy(), gated.numpy())
         of_normed = (of_x @ gate.whole()).addmm_(of_y, up.whole())
         grad, of_norm = _normed_backward(total, norm, scale, of_total, of_normed)
-        inputs, of_outputs = (attended, normed, normed, gated), (grad, of_x, of_y, of_added)
+        inputs, of_outputs = [normed, normed, gated], [of_x, of_y, of_added]
+        if before:
+            inputs, of_outputs = [attended, *inputs], [grad, *of_outputs]
         of_tensors = _gradients(ctx, parts, inputs, of_outputs)
-        return grad, grad @ out.whole(), of_norm, None, None, *of_tensors
+        return grad, grad @ before[0].whole() if before else grad, of_norm, None, None, None, *of_tensors

@@ -16,10 +16,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from mingce.models.cpu.families import LAYERS_ARE_SET, supports, turns
-from mingce.models.cpu.layer import OnKeys, attention, head_norms, mlp, qkv_projection, rms_norm
+from mingce.models.cpu import families
+from mingce.models.cpu.families import LAYERS_ARE_SET, supports
+from mingce.models.cpu.layer import OnKeys, attention, head_norms, mlp, norm_of, product, qkv_projection, rms_norm
 from mingce.models.cpu.layout import Layout, layout_of
-from mingce.models.cpu.projection import qkv_projections
+from mingce.models.cpu.projection import projection, qkv_projections
 
 OnLayerKeys = Callable[[int, slice, Tensor, Tensor], None]
 """Receives a layer's index, a slice of the rows, and their keys and values `[rows, kv_heads, width, D]`."""
@@ -38,18 +39,19 @@ def hidden_states(model: nn.Module, input_ids: Tensor, wanted: Tensor, on_keys: 
     asked_states = torch.from_numpy(layout.states)[wanted[present]]
     chosen, index = torch.unique(asked_states, return_inverse=True)
     tokens, token_of_state = torch.unique(input_ids[present][torch.from_numpy(layout.first)], return_inverse=True)
+    scale = families.embedding_scale(trunk)
     stream = functional.embedding(tokens, trunk.embed_tokens.weight)
-    angles = trunk.rotary_emb(stream[:1, None], column[None, : int(lengths.max())])
-    rope = angles[0][0].contiguous(), angles[1][0].contiguous()
+    stream = stream if scale == 1 else stream * scale
+    ropes = families.angles(trunk, stream[:1, None], column[: int(lengths.max())])
     added = torch.zeros_like(stream)
     for number, layer in enumerate(trunk.layers):
         forward = layer if hasattr(trunk, LAYERS_ARE_SET) else partial(_layer_states, layer)
         only = chosen if layer is trunk.layers[-1] and len(chosen) < len(token_of_state) else None
         stream, added = forward(
-            stream, added, rope, layout, token_of_state if number == 0 else None, only,
+            stream, added, ropes, layout, token_of_state if number == 0 else None, only,
             on_keys and partial(on_keys, number),
         )  # fmt: skip
-    states = rms_norm(stream, added, trunk.norm.weight, trunk.norm.variance_epsilon)
+    states = rms_norm(stream, added, families.norm_weight(trunk.norm), families.norm_epsilon(trunk.norm))
     return states if torch.equal(asked_states, chosen) else states.index_select(0, index)
 
 
@@ -65,7 +67,7 @@ def _layer_states(
     layer: Any,
     stream: Tensor,
     added: Tensor,
-    rope: tuple[Tensor, Tensor],
+    ropes: dict[str | None, tuple[Tensor, Tensor]],
     layout: Layout,
     token_of_state: Tensor | None,
     only: Tensor | None,
@@ -82,9 +84,16 @@ def _layer_states(
     qkv = head_norms(qkv, block, heads)
     if token_of_state is not None:
         stream, qkv = stream.index_select(0, token_of_state), qkv.index_select(0, token_of_state)
-    if not turns(block):
+    rope = ropes[families.rope_kind(block)]
+    if not families.turns(block):
         rope = torch.ones_like(rope[0]), torch.zeros_like(rope[1])
     attended = attention(qkv, rope, layout, heads, block.scaling, on_keys)
     if only is not None:  # nobody looks at the other places above
         stream, attended = stream.index_select(0, only), attended.index_select(0, only)
-    return mlp(stream, attended, block.o_proj, layer.post_attention_layernorm, layer.mlp)
+    out, norms, activation = projection(block.o_proj), families.norms_of_added(layer), families.activation(block)
+    if norms is None:
+        return mlp(stream, attended, out, families.mlp_norm(layer), layer.mlp, activation)
+    after_attention, after_mlp = norms
+    attended = norm_of(product(attended, out), after_attention)
+    stream, added = mlp(stream, attended, None, families.mlp_norm(layer), layer.mlp, activation)
+    return stream, norm_of(added, after_mlp)
