@@ -15,7 +15,8 @@ from hypothesis import strategies as st
 
 from mingce.base.errors import DataError, UnknownNameError
 from mingce.tasks.base import Example, Prompt
-from mingce.tasks.data import Examples, filter_prompts, verl_examples
+from mingce.tasks.data import Examples, filter_prompts
+from mingce.tasks.data_columns import examples_of
 from mingce.tasks.file_task import FileTask
 from mingce.tasks.registry import unscored
 
@@ -47,7 +48,7 @@ def write(path: Path, rows: list[Any]) -> Path:
 def test_every_format_gives_the_same_examples(tmp_path: Path, suffix: str) -> None:
     chats = [row(index, prompt=CHAT) for index in range(5)]
     texts = [row(index, prompt=f"{index}+1?") for index in range(3)]
-    examples = verl_examples([write(tmp_path / f"a{suffix}", chats), write(tmp_path / f"b{suffix}", texts)])
+    examples = examples_of([write(tmp_path / f"a{suffix}", chats), write(tmp_path / f"b{suffix}", texts)])
     assert len(examples) == 8
     assert examples[4] == Example(f"a{suffix}:5", CHAT, "5", "sums", {"split": "train", "index": 4})
     assert examples[5] == Example(f"b{suffix}:1", "0+1?", "1", "sums", {"split": "train", "index": 0})
@@ -61,19 +62,19 @@ def test_files_of_the_same_name_have_uids_of_their_own(tmp_path: Path) -> None:
     for folder in ("one", "two"):
         (tmp_path / folder).mkdir()
         write(tmp_path / folder / "a.jsonl", [row()])
-    examples = verl_examples([tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
+    examples = examples_of([tmp_path / "one/a.jsonl", tmp_path / "two/a.jsonl"])
     assert examples[0].uid != examples[1].uid
 
 
 def test_empty_lines_and_a_byte_order_mark_are_passed_over(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_bytes(b"\xef\xbb\xbf" + json.dumps(row(0)).encode() + b"\r\n\r\n" + json.dumps(row(1)).encode())
-    assert [example.uid for example in verl_examples([path])] == ["a.jsonl:1", "a.jsonl:3"]
+    assert [example.uid for example in examples_of([path])] == ["a.jsonl:1", "a.jsonl:3"]
 
 
 def test_missing_extra_info_is_empty_and_a_model_style_needs_no_ground_truth(tmp_path: Path) -> None:
     path = write(tmp_path / "a.jsonl", [row(extra_info=None, reward_model={"style": "model"})])
-    (example,) = verl_examples([path])
+    (example,) = examples_of([path])
     assert example.extra_info == {}
     assert example.ground_truth is None
 
@@ -96,7 +97,7 @@ BAD_ROWS = [
 def test_a_bad_row_is_named(tmp_path: Path, suffix: str, changes: dict[str, Any], what: str) -> None:
     path = write(tmp_path / f"a{suffix}", [row(), row(1), row(2, **changes)])
     with pytest.raises(DataError) as caught:
-        verl_examples([path])
+        examples_of([path])
     assert what in str(caught.value)
     assert f"{path}, {'line' if suffix == '.jsonl' else 'row'} 3" in str(caught.value)
     assert "\n" not in str(caught.value)
@@ -105,20 +106,14 @@ def test_a_bad_row_is_named(tmp_path: Path, suffix: str, changes: dict[str, Any]
 def test_a_bad_row_of_a_parquet_file_is_named(tmp_path: Path) -> None:
     path = write(tmp_path / "a.parquet", [row(index, prompt=None if index == 3 else "x") for index in range(5)])
     with pytest.raises(DataError, match=r"a\.parquet, row 4: `prompt`"):
-        verl_examples([path])
+        examples_of([path])
 
 
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".json"])
-@pytest.mark.parametrize("column", ["prompt", "data_source", "reward_model"])
-def test_a_missing_column_is_named(tmp_path: Path, suffix: str, column: str) -> None:
-    rows = [{key: value for key, value in row(2 * index).items() if key != column} for index in range(2)]
-    with pytest.raises(DataError, match=f"has no column `{column}`.*ability"):
-        verl_examples([write(tmp_path / f"a{suffix}", rows)])
-
-
-def test_a_file_of_questions_and_answers_is_pointed_to_gsm8k(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match="gsm8k:PATH"):
-        verl_examples([write(tmp_path / "a.jsonl", [{"question": "?", "answer": "#### 1"}])])
+def test_a_missing_prompt_is_named(tmp_path: Path, suffix: str) -> None:
+    rows = [{key: value for key, value in row(2 * index).items() if key != "prompt"} for index in range(2)]
+    with pytest.raises(DataError, match=r"has no column `prompt` or `messages` or `question` .*ability"):
+        examples_of([write(tmp_path / f"a{suffix}", rows)])
 
 
 @pytest.mark.parametrize("suffix", [".jsonl", ".json"])
@@ -127,17 +122,17 @@ def test_an_empty_file_is_refused(tmp_path: Path, suffix: str) -> None:
     for content in ("", "\n", "[]" if suffix == ".json" else " \n\n"):
         path.write_text(content)
         with pytest.raises(DataError, match="holds no rows"):
-            verl_examples([path])
+            examples_of([path])
 
 
 def test_a_parquet_file_without_rows_or_without_bytes_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "a.parquet"
     pq.write_table(pa.Table.from_pylist([row()]).slice(0, 0), path)
     with pytest.raises(DataError, match="holds no rows"):
-        verl_examples([path])
+        examples_of([path])
     path.write_bytes(b"")
     with pytest.raises(DataError, match="cannot be read as Parquet"):
-        verl_examples([path])
+        examples_of([path])
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.99])
@@ -146,7 +141,7 @@ def test_a_truncated_parquet_file_is_refused(tmp_path: Path, share: float) -> No
     content = path.read_bytes()
     path.write_bytes(content[: int(share * len(content))])
     with pytest.raises(DataError, match="cannot be read as Parquet") as caught:
-        verl_examples([path])
+        examples_of([path])
     assert "\n" not in str(caught.value)
 
 
@@ -156,41 +151,41 @@ def test_a_parquet_file_with_a_damaged_page_is_refused(tmp_path: Path) -> None:
     content[60:90] = bytes(30)
     path.write_bytes(content)
     with pytest.raises(DataError, match=r"a\.parquet"):
-        verl_examples([path])
+        examples_of([path])
 
 
 def test_a_broken_line_is_named(tmp_path: Path) -> None:
     path = tmp_path / "a.jsonl"
     path.write_text(json.dumps(row()) + "\n\n" + json.dumps(row())[:-3] + "\n")
     with pytest.raises(DataError, match=r"a\.jsonl, line 3 is not JSON"):
-        verl_examples([path])
+        examples_of([path])
     path.write_bytes(json.dumps(row()).encode() + b'\n{"prompt": "\xff"}\n')
     with pytest.raises(DataError, match=r"a\.jsonl, line 2 is not JSON"):
-        verl_examples([path])
+        examples_of([path])
     path.write_text(json.dumps(row()) + "\n[1, 2]\n")
     with pytest.raises(DataError, match="line 2 is not an object"):
-        verl_examples([path])
+        examples_of([path])
 
 
 def test_a_broken_json_file_is_named_with_its_line(tmp_path: Path) -> None:
     path = tmp_path / "a.json"
     path.write_text('[\n{"prompt": "x"},\n{"prompt": }\n]')
     with pytest.raises(DataError, match=r"a\.json, line 3 is not JSON"):
-        verl_examples([path])
+        examples_of([path])
     path.write_text('{"prompt": "x"}')
     with pytest.raises(DataError, match="not a JSON list"):
-        verl_examples([path])
+        examples_of([path])
 
 
 def test_an_unknown_suffix_or_an_absent_file_is_refused(tmp_path: Path) -> None:
     (tmp_path / "a.csv").write_text("prompt\nx\n")
     with pytest.raises(DataError, match=r"a\.csv is none of \.parquet, \.jsonl, \.json"):
-        verl_examples([tmp_path / "a.csv"])
+        examples_of([tmp_path / "a.csv"])
     with pytest.raises(DataError, match="there is no data file"):
-        verl_examples([tmp_path / "a.jsonl"])
+        examples_of([tmp_path / "a.jsonl"])
     (tmp_path / "folder.parquet").mkdir()
     with pytest.raises(DataError, match="there is no data file"):
-        verl_examples([tmp_path / "folder.parquet"])
+        examples_of([tmp_path / "folder.parquet"])
 
 
 def texts(*prompts: Prompt) -> list[Example]:
@@ -240,7 +235,7 @@ def test_a_cut_prompt_is_the_longest_end_that_fits(prompts: list[str], most: int
 
 
 def test_examples_held_out_of_one_file_are_never_trained_on(tmp_path: Path) -> None:
-    examples: Examples = verl_examples([write(tmp_path / "a.jsonl", [row(index) for index in range(50)])])
+    examples: Examples = examples_of([write(tmp_path / "a.jsonl", [row(index) for index in range(50)])])
     task = FileTask("sums", examples, None, unscored, seed=1)
     train = {example.uid for example in task.train_examples()}
     held_out = {example.uid for example in task.held_out_examples()}
@@ -254,6 +249,6 @@ def test_examples_held_out_of_one_file_are_never_trained_on(tmp_path: Path) -> N
 
 
 def test_one_example_cannot_be_split(tmp_path: Path) -> None:
-    task = FileTask("sums", verl_examples([write(tmp_path / "a.jsonl", [row()])]), None, unscored)
+    task = FileTask("sums", examples_of([write(tmp_path / "a.jsonl", [row()])]), None, unscored)
     with pytest.raises(DataError, match="held-out"):
         task.train_examples()

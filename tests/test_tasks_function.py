@@ -69,7 +69,7 @@ def test_a_neighbour_of_the_file_can_be_imported(tmp_path: Path) -> None:
             "reward.py, line 2: compute_score cannot be called as",
         ),
         (HEAD.replace("):", ", more):") + "    return 1.0", "line 1: compute_score cannot be called as"),
-        ("async " + HEAD + "    return 1.0", "is async"),
+        ("def compute_score(answers): pass\n", "nor as compute_score(completions, **columns)"),
     ],
 )
 def test_a_file_that_cannot_be_used_is_refused_in_one_sentence(tmp_path: Path, source: str, what: str) -> None:

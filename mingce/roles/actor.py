@@ -17,18 +17,24 @@ from mingce.algorithms.losses import (
     policy_loss,
 )
 from mingce.algorithms.masking import masked_mean
-from mingce.base.errors import SettingError
 from mingce.config import Config
 from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
+from mingce.models.conversations import Limits, Transcript, converse
 from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import base_causal_lm
 from mingce.models.micro_batches import batcher
 from mingce.models.prompts import default_stop_ids, render_prompts
 from mingce.models.sampling import Generation, Sampling, generate
+from mingce.models.stopping import StopTexts
+from mingce.roles.dialogues import ledger_of, play
 from mingce.roles.learner import Learner, LocalLearner, OnProgress
+from mingce.roles.worlds import Table, Worlds
 from mingce.specs import find_policy_loss
 from mingce.tasks.base import Example
+
+WORLD = -1000
+"""Seeds of environments count down from here, apart from those of rows."""
 
 
 class Actor(Protocol):
@@ -38,6 +44,8 @@ class Actor(Protocol):
     config: Config
     sampling: Sampling
     pad_id: int
+    worlds: Worlds | None
+    """The task's environments, where it has them."""
 
     @property
     def learner(self) -> Learner: ...
@@ -67,6 +75,17 @@ class Actor(Protocol):
         """Responses of the policy as it is now; a row depends on its prompt and seed only."""
         ...
 
+    def converse(
+        self,
+        table: Table,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        limits: Limits,
+        on_progress: OnProgress | None = None,
+    ) -> list[Transcript]:
+        """The conversations of a table with the policy as it is now."""
+        ...
+
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
         """old_log_probs and entropy, by the same forward pass that updates differentiate."""
         ...
@@ -87,25 +106,38 @@ class Actor(Protocol):
 def roll_out(actor: Actor, examples: Sequence[Example], step: int, on_progress: OnProgress | None) -> Ledger:
     """What `Actor.generate` does with what `Actor.draw` draws."""
     n, seed = actor.config.samples_per_prompt, actor.config.seed
-    prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples])
-    texts = [actor.tokenizer.decode(prompt) for prompt in prompts]
-    total = len(prompts) * n
+    total = len(examples) * n
     seeds = [row_seed(seed, step, row) for row in range(total)]
+    rows = rows_of(actor, examples, step, n)
+    if actor.worlds is not None:
+        repeated = [example for example in examples for _ in range(n)]
+        worlds = [row_seed(seed, step, WORLD - row // n) for row in range(total)]
+        return ledger_of(play(actor, repeated, actor.sampling, seeds, worlds, on_progress), actor, rows)
+    template = actor.config.data.chat_template_kwargs
+    prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples], template)
+    texts = [actor.tokenizer.decode(prompt) for prompt in prompts]
     drawn = actor.draw(prompts, actor.sampling, seeds, n, on_progress)
-    rows: dict[str, Sequence[Any]] = {
-        "uid": [f"{step}-{row}" for row in range(total)],
-        "group": [f"{step}-{i}-{example.uid}" for i, example in enumerate(examples) for _ in range(n)],
-        "data_source": [example.data_source for example in examples for _ in range(n)],
+    rows |= {
         "prompt": [text for text in texts for _ in range(n)],
         "prompt_ids": [prompt for prompt in prompts for _ in range(n)],
         "response": drawn.texts(actor.tokenizer),
         "finish_reason": drawn.finish_reasons,
+    }
+    ledger = Ledger(drawn.token_ids, drawn.attention_mask, drawn.attention_mask, rows)
+    return ledger.fill({"rollout_log_probs": drawn.log_probs})
+
+
+def rows_of(actor: Actor, examples: Sequence[Example], step: int, n: int) -> dict[str, Sequence[Any]]:
+    """What is known of `n` answers to each example before they are drawn."""
+    total = len(examples) * n
+    return {
+        "uid": [f"{step}-{row}" for row in range(total)],
+        "group": [f"{step}-{i}-{example.uid}" for i, example in enumerate(examples) for _ in range(n)],
+        "data_source": [example.data_source for example in examples for _ in range(n)],
         "step": [step] * total,
         "policy_version": [actor.learner.updates] * total,
         "temperature": [actor.sampling.temperature] * total,
     }
-    ledger = Ledger(drawn.token_ids, drawn.attention_mask, drawn.attention_mask, rows)
-    return ledger.fill({"rollout_log_probs": drawn.log_probs})
 
 
 class LocalActor:
@@ -115,20 +147,19 @@ class LocalActor:
         self.model, self.tokenizer, self.config = model, tokenizer, config
         self.pad_id = int(cast(int, tokenizer.pad_token_id))
         self.learner = LocalLearner(model, config.actor, config.steps)
+        self.worlds: Worlds | None = None
         self.sampler = model  # the weights that draw; a copy where the model itself is sharded
         s = config.sampling
-        stop_ids = {*default_stop_ids(model, tokenizer), *(self._stop_id(text) for text in s.stop)}
+        special = {text: i for text, i in tokenizer.get_added_vocab().items() if text in s.stop}
         self.sampling = Sampling(
-            s.max_new_tokens, s.temperature, s.top_k, s.top_p, s.min_p, stop_ids=tuple(sorted(stop_ids))
+            s.max_new_tokens,
+            s.temperature,
+            s.top_k,
+            s.top_p,
+            s.min_p,
+            stop_ids=tuple(sorted({*default_stop_ids(model, tokenizer), *special.values()})),
+            stop_texts=tuple(text for text in s.stop if text not in special),
         )
-
-    def _stop_id(self, text: str) -> int:
-        ids = self.tokenizer.encode(text, add_special_tokens=False)
-        if len(ids) != 1:
-            raise SettingError(
-                f"sampling.stop: '{text}' is {len(ids)} tokens of this tokenizer; give texts of one token."
-            )
-        return int(ids[0])
 
     @property
     def size(self) -> int:
@@ -158,6 +189,28 @@ class LocalActor:
             seeds=seeds,
             pad_id=self.pad_id,
             n=n,
+            max_rows=self.config.sampling.max_rows,
+            on_progress=on_progress,
+            stop_texts=StopTexts(self.tokenizer, sampling.stop_texts) if sampling.stop_texts else None,
+        )
+
+    def converse(
+        self,
+        table: Table,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        limits: Limits,
+        on_progress: OnProgress | None = None,
+    ) -> list[Transcript]:
+        return converse(
+            self.sampler,
+            table.prompts,
+            sampling,
+            table,
+            limits,
+            seeds=seeds,
+            closing_ids=table.worlds.ends.closing_ids,
+            ends_turn=table.worlds.ends,
             max_rows=self.config.sampling.max_rows,
             on_progress=on_progress,
         )

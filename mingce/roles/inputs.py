@@ -11,6 +11,7 @@ from dataclasses import dataclass
 
 from mingce.ledger import Ledger
 from mingce.roles.actor import Actor, row_seed
+from mingce.roles.answers import draw_answers
 from mingce.roles.reward import Reward
 from mingce.tasks.base import Example
 
@@ -37,10 +38,12 @@ def greedy_score(rollouts: Rollouts) -> None:
     groups: list[str] = ledger.row("group")
     rows = [groups.index(group) for group in dict.fromkeys(groups)]  # the first sample of each prompt
     seeds = [row_seed(actor.config.seed, rollouts.step, len(ledger) + row) for row in rows]
-    answers = actor.draw([ledger.row("prompt_ids")[row] for row in rows], actor.sampling.greedy(), seeds)
-    examples = [rollouts.examples[row] for row in rows]
-    scores = rollouts.reward.scorer.score(examples, answers.texts(actor.tokenizer), seeds)
-    score_of = {groups[row]: score.total for row, score in zip(rows, scores, strict=True)}
+    conversations = ledger.rows.get("conversation", list(range(len(ledger))))
+    examples = [rollouts.examples[conversations[row]] for row in rows]
+    answers = draw_answers(actor, examples, actor.sampling.greedy(), seeds)
+    scores = rollouts.reward.scorer.score(examples, [answer.judged for answer in answers], seeds)
+    paid = [answer.paid(score).total for answer, score in zip(answers, scores, strict=True)]
+    score_of = {groups[row]: score for row, score in zip(rows, paid, strict=True)}
     ledger.fill_rows(greedy_score=[score_of[group] for group in groups])
 
 

@@ -10,6 +10,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from mingce.base.errors import DataError
+
 Prompt = str | list[dict[str, str]]
 """Plain text, or chat messages of `{"role": ..., "content": ...}`."""
 
@@ -25,12 +27,26 @@ class Example:
     extra_info: dict[str, Any] = field(default_factory=dict)
 
 
+class Response(str):
+    """A response's text with the tokens it was drawn as, for functions that ask for them."""
+
+    ids: tuple[int, ...] = ()
+
+    @classmethod
+    def drawn(cls, text: str, ids: Sequence[int]) -> Response:
+        """The text of these tokens."""
+        response = cls(text)
+        response.ids = tuple(ids)
+        return response
+
+
 @dataclass(frozen=True)
 class Score:
     """What one answer earned.
 
     `score` is paid on the last token the policy chose. Each `(offset, amount)` of `dense` is paid on the token that
     completes character `offset` of the response text. `parts` are named figures for the log; they pay nothing.
+    `judged` is False where a scorer says that the answer is not for it to judge: it pays nothing and counts in no mean.
 
     For the answer `3、4。` to `从3数到5：` the counting task returns dense `((0, 0.25), (2, 0.25))`: the characters
     `3` and `4` were each a right next number; the full stop came too early, so `score` is 0.
@@ -39,11 +55,16 @@ class Score:
     score: float
     parts: Mapping[str, float] = field(default_factory=dict)
     dense: tuple[tuple[int, float], ...] = ()
+    judged: bool = True
 
     @property
     def total(self) -> float:
         """The whole credit of the answer, wherever in it the parts are paid."""
         return self.score + sum(amount for _, amount in self.dense)
+
+
+class NoAnswer(DataError):
+    """No answer to an example is known to be right."""
 
 
 class Task(Protocol):
@@ -61,7 +82,7 @@ class Task(Protocol):
         ...
 
     def gold(self, example: Example) -> str:
-        """An answer that must earn full marks; `mingce check` proves that it does."""
+        """An answer that must earn full marks; `mingce check` proves that it does. `NoAnswer` if none is known."""
         ...
 
     def correct(self, example: Example, response: str) -> bool:

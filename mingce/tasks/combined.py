@@ -31,7 +31,8 @@ class BatchScorer(Protocol):
 class Combined:
     """The weighted sum of several scorers.
 
-    The part `<name>` is what a member gave before its weight, `<name>/<part>` what it said itself.
+    The part `<name>` is what a member gave before its weight, `<name>/<part>` what it said itself; a member that did
+    not judge an answer has no part `<name>` in it.
     """
 
     name = "combined"
@@ -64,6 +65,7 @@ class Combined:
         for (weight, member), score in zip(self.members, scores, strict=True):
             total += weight * score.score
             dense += [(offset, weight * amount) for offset, amount in score.dense]
-            parts[member.name] = score.total
+            if score.judged:
+                parts[member.name] = score.total
             parts |= {f"{member.name}/{part}": value for part, value in score.parts.items()}
         return Score(total, parts, tuple(sorted(dense)))

@@ -1,13 +1,7 @@
-"""Examples from files: Parquet, JSONL or JSON with verl's columns, checked whole at the start and converted on access.
+"""Examples from files: Parquet, JSONL or JSON, checked whole at the start and converted on access.
 
-| column | what it holds |
-|---|---|
-| `prompt` | text, or a list of `{"role": ..., "content": ...}` |
-| `data_source` | the name of the set, which chooses the scorer |
-| `reward_model` | `{"style": "rule", "ground_truth": ...}`; with style `model` the ground truth may be missing |
-| `extra_info` | optional; anything else the scorer wants to know |
-
-Rows and lines are counted from 1 in every message and every uid.
+Which columns a file has and what an example is made of: data_columns.py. Rows and lines are counted from 1 in every
+message and every uid.
 """
 
 from __future__ import annotations
@@ -29,15 +23,18 @@ Convert = Callable[[Row, str], Example]
 """Makes an example of a row and its uid; a `ValueError` says, without the place, what is wrong with the row."""
 
 AT_ONCE = 1000  # prompts whose tokens are counted together
-REQUIRED = ("prompt", "data_source", "reward_model")
 
 
-class _Sliced(Sequence[Example]):
+class Sliced(Sequence[Example]):
     """Examples made on access, one at a time or by a slice."""
 
     @abstractmethod
     def at(self, index: int) -> Example:
         """The example of an index from 0 on."""
+
+    def file_of(self, index: int) -> int:
+        """Which of the files, from 0 on, the example of an index is from."""
+        return 0
 
     @overload
     def __getitem__(self, index: int) -> Example: ...
@@ -51,16 +48,15 @@ class _Sliced(Sequence[Example]):
         return self.at(range(len(self))[index])
 
 
-class Examples(_Sliced):
+class Examples(Sliced):
     """The rows of one or several files as examples. `data_sources` are the different ones among them."""
 
-    def __init__(self, paths: Sequence[str | Path], convert: Convert, columns: Sequence[str]) -> None:
+    def __init__(self, paths: Sequence[str | Path], converter: Callable[[Rows], Convert]) -> None:
+        """`converter` finds for a file what makes examples of its rows; it raises what is wrong with its columns."""
         files = [open_rows(Path(path)) for path in paths]
-        for rows in files:
-            _require_columns(rows, columns)
+        self._convert = [converter(rows) for rows in files]
         self._files = files
         self._ends = list(accumulate(len(rows) for rows in files))
-        self._convert = convert
         names = [rows.path.name for rows in files]
         self._labels = names if len(set(names)) == len(names) else [str(rows.path) for rows in files]
         self.data_sources = sorted({example.data_source for example in self})
@@ -68,8 +64,11 @@ class Examples(_Sliced):
     def __len__(self) -> int:
         return self._ends[-1]
 
+    def file_of(self, index: int) -> int:
+        return bisect.bisect_right(self._ends, index)
+
     def at(self, index: int) -> Example:
-        which = bisect.bisect_right(self._ends, index)
+        which = self.file_of(index)
         rows = self._files[which]
         index -= self._ends[which] - len(rows)
         return self._example(which, index, rows[index])
@@ -82,18 +81,21 @@ class Examples(_Sliced):
     def _example(self, which: int, index: int, row: Row) -> Example:
         rows = self._files[which]
         try:
-            return self._convert(row, f"{self._labels[which]}:{rows.number(index)}")
+            return self._convert[which](row, f"{self._labels[which]}:{rows.number(index)}")
         except ValueError as error:
             raise DataError(f"{rows.where(index)}: {error}; mend or remove the row.") from error
 
 
-class Selected(_Sliced):
+class Selected(Sliced):
     """Some of the examples, by index, without copying them; `changed` stand in for those of the same index."""
 
     def __init__(
         self, examples: Sequence[Example], indices: Sequence[int], changed: Mapping[int, Example] | None = None
     ) -> None:
         self._examples, self._indices, self._changed = examples, indices, changed or {}
+
+    def file_of(self, index: int) -> int:
+        return self._examples.file_of(self._indices[index]) if isinstance(self._examples, Sliced) else 0
 
     def __len__(self) -> int:
         return len(self._indices)
@@ -103,34 +105,24 @@ class Selected(_Sliced):
         return self._changed[place] if place in self._changed else self._examples[place]
 
 
-def verl_examples(paths: Sequence[str | Path]) -> Examples:
-    """The examples of files with verl's columns."""
-    return Examples(paths, verl_example, REQUIRED)
+class WithSystem(Sliced):
+    """The examples with a system message before every chat that has none; a prompt that is text becomes a chat."""
 
+    def __init__(self, examples: Sequence[Example], system: str) -> None:
+        self._examples, self._system = examples, {"role": "system", "content": system}
 
-def verl_example(row: Row, uid: str) -> Example:
-    """One row with verl's columns."""
-    source, reward, extra = (row.get(key) for key in ("data_source", "reward_model", "extra_info"))
-    if not isinstance(source, str) or not source:
-        raise ValueError("`data_source` is not a name")
-    if not isinstance(reward, dict) or (reward.get("ground_truth") is None and reward.get("style") != "model"):
-        raise ValueError("`reward_model` has no `ground_truth`")
-    if extra is not None and not isinstance(extra, dict):
-        raise ValueError("`extra_info` is not a mapping")
-    return Example(uid, prompt_of(row.get("prompt")), reward.get("ground_truth"), source, extra or {})
+    def __len__(self) -> int:
+        return len(self._examples)
 
+    def file_of(self, index: int) -> int:
+        return self._examples.file_of(index) if isinstance(self._examples, Sliced) else 0
 
-def prompt_of(value: Any) -> Prompt:
-    """The prompt column as text or as messages of exactly role and content."""
-    if isinstance(value, str) and value:
-        return value
-    if not isinstance(value, list) or not value:
-        raise ValueError("`prompt` is neither text nor a list of messages")
-    for number, message in enumerate(value, 1):
-        fields = [message.get(key) for key in ("role", "content")] if isinstance(message, dict) else []
-        if not fields or not all(isinstance(text, str) for text in fields):
-            raise ValueError(f"message {number} of `prompt` is not a role and a content, both text")
-    return [{"role": message["role"], "content": message["content"]} for message in value]
+    def at(self, index: int) -> Example:
+        example = self._examples[index]
+        chat = [{"role": "user", "content": example.prompt}] if isinstance(example.prompt, str) else example.prompt
+        if any(message["role"] == "system" for message in chat):
+            return example
+        return dataclasses.replace(example, prompt=[self._system, *chat])
 
 
 class FittingPrompts(NamedTuple):
@@ -195,11 +187,3 @@ def _longest_end(text: str, lengths: Callable[[list[Prompt]], Sequence[int]], mo
     if start == len(text):
         raise DataError(f"not one character of a prompt fits into {most} tokens; allow longer prompts.")
     return text[start:]
-
-
-def _require_columns(rows: Rows, columns: Sequence[str]) -> None:
-    missing = [column for column in columns if column not in rows.columns]
-    if missing:
-        has = ", ".join(rows.columns) or "none"
-        hint = "add it, or read the file as gsm8k:PATH" if {"question", "answer"} <= set(rows.columns) else "add it"
-        raise DataError(f"{rows.path} has no column `{missing[0]}` (its columns: {has}); {hint}.")

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from mingce.base.errors import DataError
-from mingce.tasks.base import Example, Score
+from mingce.tasks.base import Example, NoAnswer, Score
 from mingce.tasks.data import Examples, Selected
 
 Scorer = Callable[[Example, str], Score]
@@ -50,7 +50,15 @@ class FileTask:
         if isinstance(truth, list) and truth:
             truth = truth[0]
         if truth is None:
-            raise DataError(f"{example.uid} has no ground truth, so no answer to it is known to be right.")
+            raise NoAnswer(
+                f"{example.uid} has no ground truth, so no answer to it is known to be right; "
+                "name its column with data.answer_key."
+            )
+        if isinstance(truth, dict | list):
+            raise NoAnswer(
+                f"the ground truth of {example.uid} is no answer but what answers are judged by, so none is known to "
+                "be right; put one into extra_info.answer."
+            )
         return str(truth)
 
     def correct(self, example: Example, response: str) -> bool:

@@ -18,9 +18,10 @@ from sympy import Rational
 
 from mingce.tasks.answers import after_last, last_boxed, numbers, plain
 from mingce.tasks.base import Example, Prompt, Score
-from mingce.tasks.data import REQUIRED, Convert, Examples, Row, verl_example
+from mingce.tasks.data import Convert, Examples, Row
+from mingce.tasks.data_columns import Keys, converter
 from mingce.tasks.file_task import FileTask
-from mingce.tasks.rows import open_rows
+from mingce.tasks.rows import Rows
 
 INSTRUCTION = 'Think step by step and give the final number after "####".'
 DATA_SOURCE = "openai/gsm8k"
@@ -85,15 +86,24 @@ def gsm8k_example(row: Row, uid: str, chat: bool) -> Example:
     return Example(uid, prompt, _one_number(answer.rpartition("####")[2]), DATA_SOURCE, {"answer": answer})
 
 
+def is_raw(rows: Rows) -> bool:
+    """Whether a file has the set's own columns, and answers that end in #### and a number."""
+    return {"question", "answer"} <= set(rows.columns) and "####" in str(rows[0]["answer"])
+
+
 def _read(paths: Sequence[str | Path], chat: bool) -> Examples:
-    """The examples of the files, which all have the columns of the first."""
-    raw = "question" in open_rows(Path(paths[0])).columns
-    convert: Convert = (lambda row, uid: gsm8k_example(row, uid, chat)) if raw else _verl_number
-    return Examples(paths, convert, ("question", "answer") if raw else REQUIRED)
+    """The examples of the files."""
+
+    def convert(rows: Rows) -> Convert:
+        if {"question", "answer"} <= set(rows.columns):
+            return lambda row, uid: gsm8k_example(row, uid, chat)
+        make = converter(Keys(), rows)
+        return lambda row, uid: _with_number(make(row, uid))
+
+    return Examples(paths, convert)
 
 
-def _verl_number(row: Row, uid: str) -> Example:
-    example = verl_example(row, uid)
+def _with_number(example: Example) -> Example:
     _one_number(str(example.ground_truth))
     return example
 

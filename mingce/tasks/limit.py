@@ -9,11 +9,12 @@ import signal
 import sys
 import threading
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from functools import partial
 from types import FrameType
-from typing import Any
+from typing import Any, Protocol, TypeVar
 
 from mingce.base.errors import RewardError, SettingError
 from mingce.base.user_files import last_line
@@ -22,10 +23,25 @@ from mingce.tasks.base import Example, Score
 
 @dataclass(frozen=True)
 class Failure:
-    """Why a scorer gave no score: one line, and the traceback where there is one."""
+    """Why a scorer gave no score: one line, and the traceback where there is one.
+
+    `together` says that one call for a whole batch failed, so that nothing is known of a single answer.
+    """
 
     reason: str
     trace: str = ""
+    together: bool = False
+
+
+class BatchFunction(Protocol):
+    """A scorer that is given all answers of a batch at once."""
+
+    def batch(
+        self, examples: Sequence[Example], responses: Sequence[str], time_limit: float | None
+    ) -> list[Score | Failure]: ...
+
+
+_Result = TypeVar("_Result")
 
 
 class _TimeUp(BaseException):
@@ -67,8 +83,23 @@ def generators_kept() -> Iterator[None]:
 def scored(scorer: Callable[[Example, str], Score], example: Example, response: str, seed: int) -> Score | Failure:
     """The score, made of plain finite floats, or why there is none."""
     seed_generators(seed)
+    return _tried(lambda: _plain(scorer(example, response)))
+
+
+def scored_together(
+    scorer: BatchFunction, examples: Sequence[Example], responses: Sequence[str], seed: int, time_limit: float | None
+) -> list[Score | Failure]:
+    """The same of a batch that the scorer takes in one call; the time limit is for one answer."""
+    seed_generators(seed)
+    outcomes = _tried(lambda: scorer.batch(examples, responses, time_limit))
+    if isinstance(outcomes, Failure):
+        return [replace(outcomes, together=True)] * len(responses)
+    return [outcome if isinstance(outcome, Failure) else _tried(partial(_plain, outcome)) for outcome in outcomes]
+
+
+def _tried(call: Callable[[], _Result]) -> _Result | Failure:
     try:
-        return _plain(scorer(example, response))
+        return call()
     except RewardError as error:
         return Failure(str(error).rstrip("."), traceback.format_exc())
     except (Exception, SystemExit) as error:
@@ -117,6 +148,7 @@ def _plain(score: Any) -> Score:
         _finite(score.score, "its score"),
         {str(name): _finite(value, f"its part '{name}'") for name, value in score.parts.items()},
         tuple((int(offset), _finite(amount, f"its dense part at {offset}")) for offset, amount in score.dense),
+        bool(score.judged),
     )
 
 

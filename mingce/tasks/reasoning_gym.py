@@ -15,7 +15,7 @@ from typing import Any
 
 from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.tasks.answers import after_last, last_boxed
-from mingce.tasks.base import Example, Prompt, Score
+from mingce.tasks.base import Example, NoAnswer, Prompt, Score
 
 INSTRUCTION = 'Give the final answer after "Answer:".'
 GOLD_IN_METADATA = ("possible_answer", "example_correct_answer", "example_answer")
@@ -108,7 +108,7 @@ class ReasoningGym:
         for key in GOLD_IN_METADATA:
             truth = example.extra_info.get(key) if truth is None else truth
         if truth is None:
-            raise DataError(f"{self.name} knows no right answer to its own questions, so it cannot be checked.")
+            raise NoAnswer(f"{self.name} knows no right answer to its own questions, so it cannot be checked.")
         return f"Answer: {truth if isinstance(truth, str) else json.dumps(truth)}"
 
 
@@ -122,7 +122,7 @@ def answer_text(response: str, lines: int) -> str:
 
 def question_of(example: Example) -> str:
     """The question of an example without the instruction."""
-    text = example.prompt if isinstance(example.prompt, str) else example.prompt[0]["content"]
+    text = example.prompt if isinstance(example.prompt, str) else example.prompt[-1]["content"]
     return text.strip().removesuffix(INSTRUCTION).strip()
 
 

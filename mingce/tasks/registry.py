@@ -7,12 +7,25 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import DataError, SettingError, UnknownNameError
+from mingce.base.user_files import names_file
 from mingce.tasks.base import Example, Score, Task
+from mingce.tasks.data_columns import Keys, examples_of
 
-NAMES = ("arithmetic", "counting", "gsm8k:PATH", "reasoning_gym:NAME")
+EMBEDDED = ("arithmetic", "calculator", "counting")
+NAMES = (*EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "file.py:NAME")
 
 
-def load_task(
+def load_task(name: str | Sequence[str], *, tools: Sequence[str] = (), **settings: Any) -> Task:
+    """The task of that name (`find_task`), with these functions as tools (`file.py:name`) where there are some."""
+    task = find_task(name, **settings)
+    if not tools:
+        return task
+    from mingce.tasks.tools import WithTools, load_tools
+
+    return WithTools(task, load_tools(tools))
+
+
+def find_task(
     name: str | Sequence[str],
     *,
     lang: str = "zh",
@@ -25,14 +38,17 @@ def load_task(
     size: int = 1000,
     held_out_size: int = 100,
     options: Mapping[str, Any] | None = None,
+    keys: Keys | None = None,
 ) -> Task:
     """The task of that name; what a kind of task has no use for is ignored by it.
 
-    - `arithmetic`, `counting`: embedded, in `lang`.
+    - `arithmetic`, `counting`, `calculator` (with a tool): embedded, in `lang`.
     - `gsm8k:PATH`: a file, or a directory with `train*` and `test*` files; questions as `chat` or as text.
-    - `reasoning_gym:NAME`: `size` and `held_out_size` generated problems of that kind, with its own `options`.
-    - a path or several: data files with verl's columns, scored by `function` (`file.py[:name]`), an answer being right
-      from `full_marks` on; or not scored at all (`scored_by_model`) where a reward model does it.
+    - `reasoning_gym:NAME`: `size` and `held_out_size` generated problems of that kind, with its own `options`;
+      `reasoning_gym_turns:NAME`: wrong answers may be tried again.
+    - `file.py:name`: what that function returns for the `options`, a task of the person's own.
+    - a path or several: data files with the columns that `keys` name, scored by `function` (`file.py[:name]`), an
+      answer being right from `full_marks` on; or not scored at all (`scored_by_model`) where a model does it.
 
     `held_out` files are for validation; without them a part of the files, drawn by `seed`, is kept apart.
     """
@@ -46,37 +62,54 @@ def load_task(
             from mingce.tasks.counting import Counting
 
             return Counting(lang)
+        if name == "calculator":
+            from mingce.tasks.calculator import Calculator
+
+            return Calculator(lang, options)
         if kind == "reasoning_gym" and rest:
             from mingce.tasks.reasoning_gym import ReasoningGym
 
             return ReasoningGym(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
+        if kind == "reasoning_gym_turns" and rest:
+            from mingce.tasks.gym_turns import GymTurns
+
+            return GymTurns(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
         if kind == "gsm8k" and rest:
             from mingce.tasks.gsm8k import gsm8k
 
             train, apart = _gsm8k_files(Path(rest))
             return gsm8k(train, _paths(held_out) or apart, chat=chat, seed=seed)
+        if names_file(name):
+            from mingce.tasks.own_task import own_task
+
+            return own_task(name, options)
         if not Path(name).suffix and not Path(name).exists():
             raise UnknownNameError("task", name, [*NAMES, "or a data file"])
-    return _from_files(_paths(name), _paths(held_out), seed, function, full_marks, scored_by_model)
+    files = _paths(name), _paths(held_out)
+    return _from_files(*files, keys or Keys(chat=chat), seed, function, full_marks, scored_by_model)
 
 
 def _from_files(
     train: Sequence[str],
     held_out: Sequence[str],
+    keys: Keys,
     seed: int,
     function: str | None,
     full_marks: float,
     scored_by_model: bool,
 ) -> Task:
-    from mingce.tasks.data import verl_examples
     from mingce.tasks.file_task import FileTask, Scorer
     from mingce.tasks.function import FunctionScorer
 
     if function is not None and scored_by_model:
         raise SettingError("data are scored by a function or by a reward model; leave out one, or add them as rewards.")
     scorer: Scorer | None = FunctionScorer(function) if function is not None else unscored if scored_by_model else None
-    examples = verl_examples(train)
-    apart = verl_examples(held_out) if held_out else None
+    if scorer is None and not keys.named and _all_gsm8k([*train, *held_out]):
+        from mingce.tasks.gsm8k import gsm8k
+
+        return gsm8k(train, held_out or None, chat=keys.chat, seed=seed)
+    examples = examples_of(train, keys)
+    apart = examples_of(held_out, keys) if held_out else None
     if scorer is None:
         from mingce.tasks.gsm8k import DATA_SOURCE, gsm8k
 
@@ -84,10 +117,19 @@ def _from_files(
             if source != DATA_SOURCE:
                 raise DataError(
                     f"there is no built-in scorer for data_source '{source}' of {train[0]}; "
-                    "give a reward function of your own as path/to/file.py."
+                    "give a reward function of your own (reward.function=path/to/file.py), or a model that scores "
+                    "(reward.model, reward.judge.url)."
                 )
         return gsm8k(train, held_out or None, seed=seed)
     return FileTask(Path(train[0]).stem, examples, apart, scorer, full_marks, seed)
+
+
+def _all_gsm8k(paths: Sequence[str]) -> bool:
+    """Whether every file is GSM8K as it comes, with `question` and `answer`."""
+    from mingce.tasks.gsm8k import is_raw
+    from mingce.tasks.rows import open_rows
+
+    return all(is_raw(open_rows(Path(path))) for path in paths)
 
 
 def unscored(example: Example, response: str) -> Score:

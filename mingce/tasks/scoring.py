@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Literal
 
 from mingce.base.errors import RewardError, SettingError
@@ -67,15 +68,7 @@ class Scoring:
         """
         stop = self._on_error == "stop"
         outcomes = self.outcomes(examples, responses, range(len(examples)) if seeds is None else seeds, stop=stop)
-        scores = []
-        for example, response, outcome in zip(examples, responses, outcomes, strict=False):
-            if not isinstance(outcome, Failure):
-                scores.append(outcome if stop else Score(outcome.score, {**outcome.parts, FAILED: 0.0}, outcome.dense))
-            elif isinstance(self._on_error, str):
-                raise failed(example, response, outcome)
-            else:
-                scores.append(Score(float(self._on_error), {FAILED: 1.0}))
-        return scores
+        return settled(examples, responses, outcomes, self._on_error)
 
     def outcomes(
         self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], *, stop: bool = False
@@ -83,9 +76,24 @@ class Scoring:
         """What came of every response, in order; with `stop` only up to the first failure."""
         counts = len(examples), len(responses), len(seeds)
         assert len(set(counts)) == 1, f"{counts} examples, responses and seeds"
-        if self._workers is not None:
-            return self._workers.run(examples, responses, seeds, stop_on_failure=stop)
-        return self._here(examples, responses, seeds, stop)
+        if self._workers is None:
+            return self._here(examples, responses, seeds, stop)
+        outcomes = self._workers.run(examples, responses, seeds, stop_on_failure=stop)
+        if len(examples) > 1 and any(isinstance(one, Failure) and one.together for one in outcomes):
+            return self._one_by_one(examples, responses, seeds, stop) or outcomes
+        return outcomes
+
+    def _one_by_one(
+        self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], stop: bool
+    ) -> list[Score | Failure]:
+        """Which answers it is on which a call for the whole batch fails; empty if each alone is fine."""
+        assert self._workers is not None
+        outcomes: list[Score | Failure] = []
+        for example, response, seed in zip(examples, responses, seeds, strict=True):
+            outcomes += self._workers.run([example], [response], [seed], stop_on_failure=stop)
+            if stop and isinstance(outcomes[-1], Failure):
+                break
+        return outcomes if any(isinstance(one, Failure) for one in outcomes) else []
 
     def _here(
         self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], stop: bool
@@ -108,6 +116,22 @@ class Scoring:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+
+def settled(
+    examples: Sequence[Example], responses: Sequence[str], outcomes: Sequence[Score | Failure], on_error: OnError
+) -> list[Score]:
+    """The scores, a failure being the score that `on_error` says; where that is "stop", the first one is raised."""
+    scores = []
+    for example, response, outcome in zip(examples, responses, outcomes, strict=False):
+        if not isinstance(outcome, Failure):
+            stops = isinstance(on_error, str)
+            scores.append(outcome if stops else replace(outcome, parts={**outcome.parts, FAILED: 0.0}))
+        elif isinstance(on_error, str):
+            raise failed(example, response, outcome)
+        else:
+            scores.append(Score(float(on_error), {FAILED: 1.0}))
+    return scores
 
 
 def scorer_of(scorer: Task | Scorer) -> Scorer:

@@ -24,9 +24,11 @@ from mingce.base.errors import RewardError
 from mingce.base.machine import is_running
 from mingce.base.user_files import last_line
 from mingce.tasks.base import Example, Score
-from mingce.tasks.limit import SEEDED, Failure, scored, seed_generators
+from mingce.tasks.limit import SEEDED, Failure, scored, scored_together, seed_generators
 
-READY = "ready"
+READY, READY_FOR_BATCHES = "ready", "ready for batches"
+Row = tuple[Example, str, int]
+"""An example, the response to it, and the seed that it is scored from."""
 LOOK_MS = 1000
 
 
@@ -45,13 +47,14 @@ def work() -> None:
     while scorer is not None:
         _tidy(directory)
         try:
-            example, response, late.seed = pipe.recv()
+            rows, time_limit = pipe.recv()
         except EOFError:
             return
-        outcome = _outcome(scorer, example, response, late.seed)
+        late.seed = rows[0][2]
+        outcomes = _outcomes(scorer, rows, time_limit)
         if os.getpid() != me:  # a child that the scorer forked came back here too
             os._exit(0)
-        pipe.send(outcome)
+        pipe.send(outcomes)
 
 
 def _loaded(pipe: Connection, pickled: bytes) -> Callable[[Example, str], Score] | None:
@@ -59,21 +62,28 @@ def _loaded(pipe: Connection, pickled: bytes) -> Callable[[Example, str], Score]
     seed_generators(0)  # for what the file draws as it is loaded
     try:
         scorer: Callable[[Example, str], Score] = pickle.loads(pickled)
+        batched = getattr(scorer, "batched", False)
     except RewardError as error:
         pipe.send(str(error))
     except BaseException as error:
         pipe.send(f"a reward worker could not start ({last_line(error)}); mend that.")
     else:
-        pipe.send(READY)
+        pipe.send(READY_FOR_BATCHES if batched else READY)
         return scorer
     return None
 
 
-def _outcome(scorer: Callable[[Example, str], Score], example: Example, response: str, seed: int) -> Score | Failure:
+def _outcomes(
+    scorer: Callable[[Example, str], Score], rows: Sequence[Row], time_limit: float | None
+) -> list[Score | Failure]:
+    """What came of each row: one row, or a batch for a scorer that takes batches."""
+    examples, responses, seeds = zip(*rows, strict=True)
     try:
-        return scored(scorer, example, response, seed)
+        if getattr(scorer, "batched", False):
+            return scored_together(scorer, examples, responses, seeds[0], time_limit)  # type: ignore[arg-type]
+        return [scored(scorer, *row) for row in rows]
     except BaseException as error:  # KeyboardInterrupt and its like: here they can only be the scorer's own
-        return Failure(last_line(error), traceback.format_exc())
+        return [Failure(last_line(error), traceback.format_exc(), together=len(rows) > 1)] * len(rows)
 
 
 def _tidy(directory: str) -> None:

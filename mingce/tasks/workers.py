@@ -1,4 +1,5 @@
-"""Worker processes that score one response each at a time, and are replaced when they hang or die.
+"""Worker processes that score one response each at a time (or a batch, where the scorer takes batches), and are
+replaced when they hang or die.
 
 A worker is a fresh interpreter, not a fork (the parent holds torch with its threads and locks) and not a `spawn` of
 multiprocessing (which would run the person's script again, torch and all). It gets the scorer once, and leads its own
@@ -19,13 +20,13 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection, wait
 
 from mingce.base.errors import RewardError
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import Failure, too_slow
-from mingce.tasks.worker import READY
+from mingce.tasks.worker import READY, READY_FOR_BATCHES, Row
 
 START_LIMIT = 120.0
 """Seconds a worker may take until it has loaded the scorer."""
@@ -35,7 +36,7 @@ LOOK = 1.0
 
 @dataclass(eq=False)
 class _Worker:
-    """A process with its end of the pipe, the index it works on (None when idle), and when that must be done."""
+    """A process with its end of the pipe, the index of the rows it works on (None when idle), and their deadline."""
 
     process: subprocess.Popen[bytes]
     pipe: Connection
@@ -58,8 +59,10 @@ class Workers:
             ) from error
         self._what = str(getattr(scorer, "path", None) or getattr(scorer, "name", "the reward"))
         self._count = count
-        self._time_limit = math.inf if time_limit is None else time_limit
+        self._time_limit = time_limit
         self._crew: list[_Worker] = []
+        self.batched = False
+        """Whether the scorer takes a whole batch in one call; known once a worker has loaded it."""
 
     def start(self) -> None:
         """Starts one worker, so that an error in the scorer is reported before it is needed."""
@@ -77,23 +80,28 @@ class Workers:
         self, examples: Sequence[Example], responses: Sequence[str], seeds: Sequence[int], *, stop_on_failure: bool
     ) -> list[Score | Failure]:
         """The outcome of every response, in order; with `stop_on_failure` only up to the first failure."""
-        outcomes: list[Score | Failure | None] = [None] * len(examples)
+        if not examples:
+            return []
+        self.start()
+        rows = list(zip(examples, responses, seeds, strict=True))
+        pieces = [rows] if self.batched else [[row] for row in rows]
+        outcomes: list[list[Score | Failure]] = [[] for _ in pieces]
         try:
-            self._run(list(zip(examples, responses, seeds, strict=True)), outcomes, stop_on_failure)
+            self._run(pieces, outcomes, stop_on_failure)
         except BaseException:
             self.close()  # whatever is still in the pipes belongs to this batch
             raise
         # Responses are handed out in order, so that all before the first failure have an outcome.
-        return [outcome for outcome in outcomes if outcome is not None]
+        return [outcome for piece in outcomes for outcome in piece]
 
     def _run(
-        self, rows: Sequence[tuple[Example, str, int]], outcomes: list[Score | Failure | None], stop_on_failure: bool
+        self, pieces: Sequence[Sequence[Row]], outcomes: list[list[Score | Failure]], stop_on_failure: bool
     ) -> None:
-        following, last = 0, len(rows)
+        following, last = 0, len(pieces)
         while True:
             for worker in [worker for worker in self._crew if worker.ready and worker.index is None]:
-                if following < last and self._send(worker, rows[following]):
-                    worker.index, worker.deadline = following, time.monotonic() + self._time_limit
+                if following < last and self._send(worker, pieces[following]):
+                    worker.index, worker.deadline = following, time.monotonic() + self._seconds(pieces[following])
                     following += 1
             unfinished = last - following + sum(worker.index is not None for worker in self._crew)
             if unfinished == 0:
@@ -108,27 +116,37 @@ class Workers:
                     self._welcome(worker)
                 elif (outcome := self._outcome(worker)) is not None:
                     assert worker.index is not None
-                    outcomes[worker.index], worker.index = outcome, None
-                    if isinstance(outcome, Failure) and stop_on_failure:
+                    rows = len(pieces[worker.index])
+                    came: list[Score | Failure] = (
+                        outcome if isinstance(outcome, list) else [replace(outcome, together=rows > 1)] * rows
+                    )
+                    outcomes[worker.index], worker.index = came, None
+                    if stop_on_failure and any(isinstance(one, Failure) for one in came):
                         last = following
 
-    def _send(self, worker: _Worker, work: tuple[Example, str, int]) -> bool:
-        """Hand a response to an idle worker; False, with the worker discarded, if it died while it was idle."""
+    def _seconds(self, rows: Sequence[Row]) -> float:
+        """How long they may take; a batch has a moment more, for it may hold each answer to the limit itself."""
+        if self._time_limit is None:
+            return math.inf
+        return self._time_limit * len(rows) + (LOOK if self.batched else 0.0)
+
+    def _send(self, worker: _Worker, rows: Sequence[Row]) -> bool:
+        """Hand responses to an idle worker; False, with the worker discarded, if it died while it was idle."""
         try:
             alive = worker.process.poll() is None
             if alive:
-                worker.pipe.send(work)
+                worker.pipe.send((list(rows), self._time_limit))
         except OSError:
             alive = False
         if not alive:
             self._discard(worker)
         return alive
 
-    def _outcome(self, worker: _Worker) -> Score | Failure | None:
-        """What came of the response the worker is on; None while it is still at it."""
+    def _outcome(self, worker: _Worker) -> list[Score | Failure] | Failure | None:
+        """What came of the rows the worker is on, or why nothing did; None while it is still at it."""
         try:
             if worker.pipe.poll():
-                received: Score | Failure = worker.pipe.recv()
+                received: list[Score | Failure] = worker.pipe.recv()
                 return received
             dead = worker.process.poll() is not None
         except (EOFError, OSError):
@@ -139,6 +157,7 @@ class Workers:
             return Failure(f"its worker process {ended}")
         if time.monotonic() >= worker.deadline:
             self._discard(worker)
+            assert self._time_limit is not None
             return too_slow(self._time_limit)
         return None
 
@@ -154,8 +173,9 @@ class Workers:
                 message = self._not_started(f"was not ready after {START_LIMIT:g} s")
         except (EOFError, OSError):
             message = self._not_started(_ending(worker))
-        if message == READY:
+        if message in (READY, READY_FOR_BATCHES):
             worker.ready, worker.deadline = True, math.inf
+            self.batched = message == READY_FOR_BATCHES
         elif message:
             raise RewardError(message)
 

@@ -1,0 +1,214 @@
+"""The environments of a batch of conversations: the partner of `mingce.models.conversations.converse`.
+
+Environments step in threads while other conversations are decoded; texts are read and encoded here, in the thread that
+decodes. An environment that raises, hangs or pays what is no number costs its own conversation (`agent.on_error`).
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from transformers import PreTrainedTokenizerBase
+
+from mingce.base.errors import EnvironmentFault, MingceError, SettingError
+from mingce.base.user_files import last_line
+from mingce.config import AgentConfig
+from mingce.models.conversations import Reply, Transcript
+from mingce.models.drawing import Sampling
+from mingce.models.prompts import NOTHING
+from mingce.models.turns import Dialogue, TurnEnds
+from mingce.roles.threads import Job, Threads
+from mingce.roles.tool_formats import format_for
+from mingce.tasks.base import Example, Prompt
+from mingce.tasks.environment import Action, Environment, EnvironmentTask, Observation
+from mingce.tasks.limit import generators_kept, seed_generators
+from mingce.tasks.tool_calls import Reading
+from mingce.tasks.tools import CALLS
+from mingce.tasks.waiting import awaited
+
+
+@dataclass
+class Play:
+    """One conversation's side of the environment: what it was told, and what it paid."""
+
+    example: Example
+    environment: Environment
+    seed: int
+    dialogue: Dialogue
+    transcript: Transcript | None = None
+    rewards: list[float] = field(default_factory=list)
+    parts: dict[str, float] = field(default_factory=dict)
+    answer: str = ""
+    """The text of the last turn."""
+    right: bool | None = None
+    failure: str = ""
+    job: Job | None = None
+    malformed: int = 0
+    seconds: float = 0.0
+
+    @property
+    def finish_reason(self) -> str:
+        """`error` where the environment failed, else the transcript's."""
+        assert self.transcript is not None
+        return "error" if self.failure else self.transcript.finish_reason
+
+    @property
+    def text(self) -> str:
+        """All that was said after the prompt, by the policy and to it."""
+        return self.dialogue.told
+
+    @property
+    def tokens(self) -> int:
+        """Tokens that the policy chose."""
+        return 0 if self.transcript is None else sum(len(turn) for turn in self.transcript.turns)
+
+    @property
+    def tool_calls(self) -> int:
+        """Calls that were made."""
+        return int(self.parts.get(CALLS, 0))
+
+
+class Worlds:
+    """Makes and steps the environments of a task."""
+
+    def __init__(
+        self,
+        task: EnvironmentTask,
+        config: AgentConfig,
+        tokenizer: PreTrainedTokenizerBase,
+        sampling: Sampling,
+        template: Mapping[str, Any] = NOTHING,
+    ):
+        """`sampling` says what ends a response, and so a turn; `template` are arguments of the chat template."""
+        self.task, self.config, self.tokenizer, self.stop_ids = task, config, tokenizer, sampling.stop_ids
+        self.template = template
+        self.schemas = list(task.tool_schemas())
+        self.names = [str(schema["function"]["name"]) for schema in self.schemas]
+        chosen = config.tool_format if config.tool_format != "auto" else task.tool_format()
+        self.written = format_for(tokenizer, chosen, self.schemas)
+        stops = self.written.stops(self.names) if self.schemas else ()
+        self.ends = TurnEnds(tokenizer, (*stops, *sampling.stop_texts))
+        self.failed_score = _failed_score(config.on_error)
+        self.threads = Threads(config.workers)
+        self.measured: dict[str, float] = {}
+        """Of the last rollouts: the seconds that environments took, and the proof that ids are those drawn."""
+
+    def open(self, examples: Sequence[Example], seeds: Sequence[int]) -> Table:
+        """A new environment for every example, reset by its seed."""
+        environments = [self.task.environment() for _ in examples]
+        resets = [
+            self.threads.submit(partial(self.run, seed, one.reset, example, seed))
+            for one, example, seed in zip(environments, examples, seeds, strict=True)
+        ]
+        plays = []
+        for example, environment, seed, reset in zip(examples, environments, seeds, resets, strict=True):
+            failure, prompt = "", example.prompt
+            try:
+                prompt = self.threads.result(reset, self.config.time_limit)
+            except Exception as error:  # whatever a person's environment raises
+                failure = self.failed(example, "reset", error)
+            plays.append(Play(example, environment, seed, self._dialogue(prompt), failure=failure))
+        return Table(self, plays)
+
+    def _dialogue(self, prompt: Prompt) -> Dialogue:
+        return Dialogue(self.tokenizer, prompt, self.schemas if not isinstance(prompt, str) else (), self.template)
+
+    def run(self, seed: int, call: Callable[..., Any], *arguments: Any) -> Any:
+        """Makes a call of an environment; without threads, with the global generators seeded for it."""
+        if self.threads.count:
+            return awaited(call(*arguments))
+        with generators_kept():
+            seed_generators(seed)
+            return awaited(call(*arguments))
+
+    def failed(self, example: Example, what: str, error: BaseException) -> str:
+        """Why the environment failed, as one line; an error of its own if failures stop the run."""
+        reason = f"{what}: {error if isinstance(error, MingceError) else last_line(error)}"
+        if self.failed_score is None:
+            raise EnvironmentFault(
+                f"the environment of {example.uid} failed ({reason}); mend it, or set agent.on_error to the score that "
+                "such a conversation shall have."
+            ) from error
+        return reason
+
+    def close(self) -> None:
+        """Ends the threads."""
+        self.threads.close()
+
+
+class Table:
+    """The conversations of one batch."""
+
+    def __init__(self, worlds: Worlds, plays: list[Play]):
+        self.worlds, self.plays = worlds, plays
+
+    @property
+    def prompts(self) -> list[list[int]]:
+        """The ids that conversations begin with."""
+        return [play.dialogue.prompt_ids for play in self.plays]
+
+    def listen(self, row: int, ids: list[int], *, last: bool) -> None:
+        """Reads the turn and has its environment step."""
+        play, worlds = self.plays[row], self.worlds
+        play.answer = _without_special(worlds.tokenizer, ids)
+        if play.failure:
+            return
+        text = play.dialogue.hear(ids, worlds.stop_ids)
+        reading = worlds.written.read(text, worlds.names) if worlds.names else Reading()
+        play.malformed += bool(reading.problem)
+        action = Action(play.answer, reading.calls, reading.problem)
+        seed = play.seed * 1_000_003 + len(play.rewards)
+        play.job = worlds.threads.submit(partial(worlds.run, seed, play.environment.step, action))
+
+    def reply(self, row: int) -> Reply:
+        """What the environment answers."""
+        play = self.plays[row]
+        if play.failure or play.job is None:
+            return Reply(done=True)
+        try:
+            observation = self._observation(play)
+        except Exception as error:  # whatever a person's environment raises
+            play.failure = self.worlds.failed(play.example, f"turn {len(play.rewards)}", error)
+            return Reply(done=True)
+        play.rewards.append(observation.reward or 0.0)
+        for name, value in observation.parts.items():
+            play.parts[name] = play.parts.get(name, 0.0) + value
+        play.right = observation.right
+        if observation.done:
+            return Reply(done=True)
+        content = observation.content
+        told = content if isinstance(content, str) else self.worlds.written.told([dict(one) for one in content])
+        return play.dialogue.answer(told, self.worlds.config.observation_tokens)
+
+    def _observation(self, play: Play) -> Observation:
+        assert play.job is not None
+        try:
+            observation = self.worlds.threads.result(play.job, self.worlds.config.time_limit)
+        finally:
+            play.seconds += play.job.seconds
+        if not isinstance(observation, Observation):
+            raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
+        if observation.reward is not None and not math.isfinite(observation.reward):
+            raise ValueError(f"the reward is {observation.reward}")
+        return observation
+
+
+def _without_special(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:
+    return str(tokenizer.decode(list(ids), skip_special_tokens=True))
+
+
+def _failed_score(setting: str) -> float | None:
+    """The score of a conversation whose environment failed; None where that stops the run."""
+    if setting == "stop":
+        return None
+    try:
+        score = float(setting)
+    except ValueError:
+        score = math.nan
+    if not math.isfinite(score):
+        raise SettingError(f"agent.on_error must be stop or a number, but is '{setting}'.")
+    return score

@@ -1,0 +1,84 @@
+"""What an environment is: it opens a conversation, answers each turn of the policy, and says when it is over.
+
+    prompt = environment.reset(example, seed)
+    observation = environment.step(action)      # as often as the policy has turns, until observation.done
+
+A task with environments is a `Task` that also makes them (`EnvironmentTask`). Like a task, an environment knows nothing
+of models or tokens. It is made anew for every conversation, runs beside others in threads or as coroutines, and draws
+random numbers from its seed alone, so that a step repeated is the same step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Protocol, runtime_checkable
+
+from mingce.tasks.base import Example, Prompt, Task
+from mingce.tasks.tool_calls import Message, ToolCall
+
+
+@dataclass(frozen=True)
+class Action:
+    """One turn of the policy: what it wrote, and the tool calls in it.
+
+    `problem` says why a call in the text cannot be read; there are no `calls` then.
+    """
+
+    text: str
+    calls: tuple[ToolCall, ...] = ()
+    problem: str = ""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """What the policy gets to read after a turn, and what the turn earned.
+
+    `content` is text, which goes on where the policy stopped, or chat messages, which go through the chat template.
+    `reward` is paid on the turn's last token. When `done`, nothing more is read and `right` may say whether the
+    conversation counts as right; where it is None, the task judges the policy's last message. `parts` are named
+    figures for the log; those of a conversation's turns are summed up.
+    """
+
+    content: str | Sequence[Message] = ""
+    reward: float | None = None
+    done: bool = False
+    right: bool | None = None
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+
+class Environment(Protocol):
+    """One conversation's other side."""
+
+    def reset(self, example: Example, seed: int) -> Prompt:
+        """The prompt that the conversation begins with; all samples of a prompt are given the same seed."""
+        ...
+
+    def step(self, action: Action) -> Observation | Awaitable[Observation]:
+        """What comes of a turn; a coroutine is awaited."""
+        ...
+
+    def gold(self) -> str:
+        """What a perfect policy would write now; `mingce check` proves that it earns full marks."""
+        ...
+
+
+@runtime_checkable
+class EnvironmentTask(Task, Protocol):
+    """A task whose examples are conversations.
+
+    What `score` gives to the policy's last message is added to the rewards of the turns; an environment that pays by
+    its turns alone has a task that scores 0.
+    """
+
+    def environment(self) -> Environment:
+        """A new one, for one conversation."""
+        ...
+
+    def tool_schemas(self) -> Sequence[Mapping[str, Any]]:
+        """The tools to tell the policy of, by the chat template, as JSON schemas."""
+        ...
+
+    def tool_format(self) -> str | None:
+        """How the policy writes calls, where the task fixes it; None: as its chat template does."""
+        ...

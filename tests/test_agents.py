@@ -1,0 +1,244 @@
+"""Rollouts of several turns: what was told carries no weight, ids are those sampled, and failures cost their row."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from small_runs import quiet, trained
+from test_tool_calls import tokenizer_of
+from torch import Tensor
+from transformers import LlamaConfig, LlamaForCausalLM
+
+from mingce.algorithms.losses import batch_totals
+from mingce.base.errors import EnvironmentFault, MingceError
+from mingce.config import read_config
+from mingce.credit import assign_credit
+from mingce.engine.local import LocalRoles, build_roles
+from mingce.ledger import Ledger
+from mingce.record.run import Run
+from mingce.tasks.check import check_task
+from mingce.training import start
+
+CHATTER = (
+    f"task={Path(__file__).parent / 'agent_task.py'}:Chatter", "model.path=calculator", "sampling.max_new_tokens=60",
+    "agent.turn_tokens=12", "prompts_per_step=12", "samples_per_prompt=2", "minibatch_rollouts=24",
+    "sampling.temperature=1.5", "sampling.stop=[！,0]", "agent.max_turns=5", "threads=1",
+)  # fmt: skip
+
+
+def rolled_out(*overrides: str, step: int = 1) -> tuple[LocalRoles, Ledger]:
+    """Roles, and a step's ledger as far as credit."""
+    config = read_config(None, [*CHATTER, *overrides])
+    roles = build_roles(config)
+    examples = roles.batch(step, config.prompts_per_step, config.seed)
+    ledger = roles.actor.generate(examples, step)
+    drawn_for = [example for example in examples for _ in range(config.samples_per_prompt)]
+    ledger.fill(roles.reward.score(ledger, drawn_for, step))
+    ledger.fill(roles.actor.log_probs(ledger))
+    if roles.reference is not None:
+        with torch.no_grad():  # a policy that has moved, so that there is a KL
+            for parameter in roles.actor.model.parameters():
+                parameter.add_(0.01 * torch.randn(parameter.shape, generator=torch.Generator().manual_seed(1)))
+        ledger.fill(roles.actor.log_probs(ledger), roles.reference.log_probs(ledger))
+    if roles.critic is not None:
+        ledger.fill(roles.critic.values(ledger))
+    assign_credit(ledger, config, 0.1)
+    roles.close()
+    return roles, ledger
+
+
+def holes(ledger: Ledger) -> Tensor:
+    return ledger["attention_mask"] & ~ledger.mask
+
+
+@pytest.mark.parametrize("estimator", ["gae", "monte_carlo", "grpo", "reinforce_plus_plus", "uniform"])
+def test_what_was_told_has_no_weight(estimator: str) -> None:
+    roles, ledger = rolled_out(f"estimator={estimator}")
+    told, mask = holes(ledger), ledger.mask
+    assert int(told.sum()) > 50
+    assert roles.actor.worlds is not None
+    for name in ("scores", "kl", "rewards", "advantages", "whitened_advantages", "loss_mask", "rollout_log_probs"):
+        if name in ledger:
+            assert not ledger[name][told].any(), name
+    assert roles.actor.worlds.measured["agent/ids_as_sampled"] == 1.0
+    assert bool((ledger["role"][mask] == 1).all())
+    assert bool((ledger["role"][told] == 2).all())
+    # the same rows with the holes cut out have the same credit: recursions step over them
+    cut = [ledger["rewards"][row][mask[row]] for row in range(len(ledger))]
+    for row, rewards in enumerate(cut):
+        if estimator == "monte_carlo":
+            later = rewards.flip(0).cumsum(0).flip(0)
+            torch.testing.assert_close(ledger["advantages"][row][mask[row]], later - ledger["values"][row][mask[row]])
+    if "whitened_advantages" in ledger:
+        used = ledger["advantages"][mask]
+        white = (used - used.mean()) / (used.var(correction=1) + 1e-8).sqrt()
+        torch.testing.assert_close(ledger["whitened_advantages"][mask], white, rtol=1e-4, atol=1e-5)
+
+
+def test_turns_are_paid_on_their_last_tokens() -> None:
+    _, ledger = rolled_out()
+    for row in range(len(ledger)):
+        turns, mask = ledger["turn"][row], ledger.mask[row]
+        earned = ledger.row("turn_rewards")[row]
+        assert len(earned) == int(turns[mask].max()) + 1
+        expected = torch.zeros(ledger.width)
+        for turn, amount in enumerate(earned):
+            expected[int((mask & (turns == turn)).nonzero().max())] += amount
+        expected[int(mask.nonzero().max())] += 0.25  # the task's score of the last message
+        torch.testing.assert_close(ledger["scores"][row], expected)
+
+
+@pytest.mark.parametrize("seed", [0, 1])
+def test_gradients_are_those_of_single_rows(seed: int) -> None:
+    """Of rows computed one by one by transformers, without cache, packing or padding."""
+    roles, ledger = rolled_out(f"seed={seed}", "kl.reward_coef=0", step=seed + 1)
+    actor, critic, mask = roles.actor, roles.critic, ledger.mask
+    assert critic is not None
+    count = int(mask.sum())
+    for model, loss in ((actor.model, actor.loss), (critic.model, critic.loss)):
+        model.zero_grad()
+        loss(ledger, batch_totals(mask))[0].backward()
+        found = {name: p.grad.clone() for name, p in model.named_parameters() if p.grad is not None}
+        model.zero_grad()
+        for row in range(len(ledger)):
+            chosen = mask[row].nonzero().squeeze(1)
+            prompt, ids = ledger.row("prompt_ids")[row], ledger["token_ids"][row][ledger["attention_mask"][row]]
+            whole = torch.cat([torch.tensor(prompt), ids])[None]
+            before = len(prompt) - 1 + chosen
+            if model is actor.model:
+                logits = actor.model(input_ids=whole).logits[0, before] / actor.sampling.temperature
+                picked = logits.log_softmax(-1)[torch.arange(len(chosen)), ids[chosen]]
+                part = -(picked * ledger["whitened_advantages"][row][chosen]).sum()
+            else:
+                states = critic.model.backbone(input_ids=whole).last_hidden_state[0, before]
+                part = 0.5 * (critic.model.head(states)[:, 0] - ledger["returns"][row][chosen]).square().sum()
+            (part / count).backward()
+        for name, parameter in model.named_parameters():
+            if name in found:
+                assert parameter.grad is not None
+                torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("fails", ["raises", "hangs", "pays nan"])
+def test_a_failure_costs_its_row(fails: str) -> None:
+    _, ledger = rolled_out(
+        f"data.options.fails={fails}", "agent.on_error=-2", "agent.time_limit=0.3", "agent.workers=2"
+    )
+    reasons = ledger.row("finish_reason")
+    failed = [reason == "error" for reason in reasons]
+    third = [int(group.rpartition("-c")[2]) % 3 == 0 for group in ledger.row("group")]
+    assert 0 < sum(failed) < len(failed)
+    assert all(
+        reason in (("error", "length") if bad else ("stop", "length"))
+        for reason, bad in zip(reasons, third, strict=True)
+    )
+    assert all((total == -2) == bad for total, bad in zip(ledger["scores"].sum(1).tolist(), failed, strict=True))
+
+
+def test_a_failure_may_stop_the_run() -> None:
+    with pytest.raises(EnvironmentFault, match=r"c\d+ failed \(turn 0: RuntimeError: the tool broke\)"):
+        rolled_out("data.options.fails=raises", "agent.on_error=stop")
+
+
+def test_threads_coroutines_and_time_change_nothing() -> None:
+    _, alone = rolled_out("agent.workers=0")
+    for how in (("agent.workers=3", "data.options.slow=0.003"), ("data.options.awaits=true",)):
+        _, other = rolled_out(*how)
+        assert all(torch.equal(alone[name], other[name]) for name in alone.columns())
+        assert alone.rows == other.rows
+
+
+def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    how = [*CHATTER, "validation.examples=4", "data.options.slow=0.002"]
+    whole = trained(tmp_path, "whole", *how, "steps=3")
+    part = trained(tmp_path, "part", *how, "steps=1")
+    start.resume(quiet(), part, ["steps=3"])
+    one, two = Run.open(whole, readonly=True), Run.open(part, readonly=True)
+    for step in (1, 2, 3):
+        a, b = one.ledger.read(step), two.ledger.read(step)
+        assert a.rows == b.rows
+        assert all(torch.equal(a[name], b[name]) for name in a.columns())
+    clocks = ("timing_s/", "perf/")
+    kept = [
+        [{k: v for k, v in line.items() if not k.startswith(clocks)} for line in run.metrics()] for run in (one, two)
+    ]
+    assert repr(kept[0]) == repr(kept[1])
+
+
+def test_metrics_of_conversations(tmp_path: Path) -> None:
+    run = Run.open(trained(tmp_path, "r", "task=calculator", "model.path=calculator", "sampling.max_new_tokens=64",
+                           "audit.every=1"), readonly=True)  # fmt: skip
+    *_, last = run.metrics()
+    ledger = run.ledger.read(2)
+    assert last["agent/ids_as_sampled"] == 1.0
+    assert last["agent/segments"] == 1.0
+    assert last["agent/failed_share"] == 0
+    assert last["agent/tool_calls"] == sum(ledger.row("tool_calls")) / len(ledger)
+    assert last["agent/turns/max"] == int(ledger["turn"].max()) + 1
+    assert last["audit/bugs"] == 0
+
+
+@pytest.mark.parametrize("task", ["calculator", "reasoning_gym_turns:chain_sum"])
+def test_gold_turns_earn_full_marks(task: str) -> None:
+    from mingce.tasks.registry import load_task
+
+    assert not check_task(load_task(task, size=20, held_out_size=5)).failures
+
+
+def test_a_tool_of_ones_own(tmp_path: Path) -> None:
+    file = tmp_path / "tools.py"
+    file.write_text("def calc(expression: str) -> int:\n    'Computes.'\n    return eval(expression)\n")
+    how = (f"agent.tools=[{file}:calc]", "task=arithmetic", "agent.tool_format=tags", "sampling.max_new_tokens=40")
+    _, ledger = rolled_out(*how, "sampling.temperature=1.0", "sampling.stop=[]")
+    assert sum(ledger.row("tool_calls")) + sum(ledger.row("malformed_calls")) > 0
+    with pytest.raises(MingceError, match="has no function 'cals'; did you mean"):
+        rolled_out(f"agent.tools=[{file}:cals]", "agent.tool_format=tags")
+    with pytest.raises(MingceError, match="no chat template that could tell of tools"):
+        rolled_out(*how[:2])
+
+
+def test_wrong_settings_are_sentences() -> None:
+    wrong: dict[str, Any] = {
+        "agent.on_error=maybe": "must be stop or a number", "agent.max_turns=0": "at least 1",
+        "agent.time_limit=0": "above 0", "agent.tool_format=xml": "unknown tool format",
+        "data.options.nonsense=1": "cannot make its task", "task=nowhere.py:Task": "cannot be read",
+    }  # fmt: skip
+    for setting, sentence in wrong.items():
+        with pytest.raises(MingceError, match=sentence):
+            rolled_out(setting)
+
+
+def test_a_rewritten_history_makes_segments(tmp_path: Path) -> None:
+    forgets = (
+        "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %}{% endfor %}"
+        "{% if add_generation_prompt %}:{% endif %}"
+    )
+    tokenizer = tokenizer_of(forgets)
+    tokenizer.save_pretrained(tmp_path)
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {
+        "hidden_size": 32,
+        "intermediate_size": 48,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 4,
+    }
+    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), eos_token_id=1, **sizes)).save_pretrained(tmp_path)
+    here = Path(__file__).parent / "agent_task.py"
+    roles, ledger = rolled_out(
+        f"task={here}:Nagging", f"model.path={tmp_path}", "sampling.stop=[e,x,0,5]", "sampling.max_new_tokens=200",
+        "agent.turn_tokens=0", "sampling.temperature=1.0",
+    )  # fmt: skip
+    assert roles.actor.worlds is not None
+    assert roles.actor.worlds.measured["agent/ids_as_sampled"] == 1.0
+    whole = [n for n in set(ledger.row("conversation")) if ledger.row("conversation").count(n) == 3]
+    assert len(whole) > 12
+    for number in whole:
+        rows = [row for row, other in enumerate(ledger.row("conversation")) if other == number]
+        assert [ledger.row("segment")[row] for row in rows] == [0, 1, 2]
+        assert [ledger.row("prompt")[row].count("go on") for row in rows] == [0, 1, 2]
+        # 1, 2 and 3 for the turns, 0.25 for the last message: what came later is paid at a segment's end, too
+        assert ledger["scores"][rows].sum(1).tolist() == [6.25, 5.25, 3.25]
+        assert len({ledger.row("uid")[row] for row in rows}) == 3

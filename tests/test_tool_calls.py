@@ -1,0 +1,229 @@
+"""Tool calls as models write them, found by what chat templates render, and histories that templates rewrite."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
+from transformers import PreTrainedTokenizerFast
+
+from mingce.base.errors import MingceError
+from mingce.models.turns import Dialogue, TurnEnds
+from mingce.roles.tool_formats import format_for
+from mingce.tasks.tool_calls import FORMATS, Tags, ToolCall, find_format
+from mingce.tasks.tools import Tool, tool_message
+
+# In the manner of the models' own templates, shortened to what matters: how calls, results and thoughts are written.
+_CHATML = """
+{%- if tools %}<|im_start|>system
+{{ how }}{% for tool in tools %}{{ tool | tojson }}{% endfor %}<|im_end|>
+{% endif %}
+{%- for m in messages %}<|im_start|>{{ 'user' if m.role == 'tool' else m.role }}
+{% if m.role == 'tool' %}<tool_response>
+{{ m.content }}
+</tool_response>{% elif m.role == 'assistant' %}{{ assistant }}{% else %}{{ m.content }}{% endif %}<|im_end|>
+{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+_CALLS = "{% for c in m.tool_calls or [] %}<tool_call>\n{{ call }}\n</tool_call>{% endfor %}"
+_JSON = '{"name": "{{ c.function.name }}", "arguments": {{ c.function.arguments | tojson }}}'
+_XML = (
+    "<function={{ c.function.name }}>{% for k, v in c.function.arguments.items() %}<parameter={{ k }}>\n{{ v }}\n"
+    "</parameter>{% endfor %}</function>"
+)
+_KEEPS = "{{ m.content }}" + _CALLS
+_FORGETS = (
+    "{% set after = messages[loop.index:] | selectattr('role', 'equalto', 'user') | list %}"
+    "{{ m.content.split('</think>')[-1] if after else m.content }}" + _CALLS
+)
+
+
+def chatml(assistant: str, call: str, how: str = "") -> str:
+    return _CHATML.replace("{{ assistant }}", assistant.replace("{{ call }}", call)).replace("{{ how }}", how)
+
+
+TEMPLATES = {
+    "hermes": chatml(_KEEPS, _JSON),
+    "function_xml": chatml(_KEEPS, _XML),
+    "llama3": """{% for m in messages %}<h>{{ 'ipython' if m.role == 'tool' else m.role }}</h>
+{% if m.tool_calls %}{{ '{"name": "' + m.tool_calls[0].function.name + '", "parameters": ' }}"""
+    """{{- m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ m.content | trim }}{% endif %}<|eot_id|>
+{%- endfor %}{% if add_generation_prompt %}<h>assistant</h>
+{% endif %}{% if tools %}{{ tools | tojson }}{% endif %}""",
+    "instructed": chatml("{{ m.content }}", "", 'Answer with <tool_call>\n{"name": <name>, "arguments": <args>}'),
+}
+
+
+def tokenizer_of(template: str) -> Any:
+    """A token for every character, and one for the end of a turn."""
+    end = "<|eot_id|>" if "eot_id" in template else "<|im_end|>"
+    tokens = ["<pad>", end, *map(chr, range(32, 127)), "\n"]
+    raw = Tokenizer(models.WordLevel({token: index for index, token in enumerate(tokens)}, unk_token="<pad>"))
+    raw.pre_tokenizer, raw.decoder = pre_tokenizers.Split(Regex(r"[\s\S]"), "isolated"), decoders.Fuse()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=raw, eos_token=end, pad_token="<pad>")
+    tokenizer.chat_template = template
+    return tokenizer
+
+
+def look_up(query: str, most: Annotated[int, "how many"] = 3, kind: Literal["a", "b"] = "a") -> list[str]:
+    """Looks something up.
+
+    More that models need not know.
+    """
+    if most < 0:
+        raise ValueError("a negative number")
+    return [query] * most
+
+
+def test_a_function_is_told_by_its_signature() -> None:
+    function = Tool(look_up, "look_up").schema["function"]
+    assert function["description"] == "Looks something up."
+    assert function["parameters"] == {
+        "type": "object",
+        "properties": {
+            "query": {"type": "string"},
+            "most": {"type": "integer", "description": "how many"},
+            "kind": {"type": "string", "enum": ["a", "b"]},
+        },
+        "required": ["query"],
+    }
+
+
+def test_a_tool_answers_with_its_result_or_its_error() -> None:
+    tool = Tool(look_up, "look_up")
+    assert tool.call({"query": "x", "most": 2}) == ('["x", "x"]', True)
+    assert tool.call({"": "x"}) == ('["x", "x", "x"]', True)
+    assert tool.call({"query": "x", "most": -1}) == ("Error: ValueError: a negative number", False)
+    said, worked = tool.call({"qury": "x"})
+    assert not worked
+    assert "look_up: missing a required argument" in said
+
+    async def later(query: str) -> str:
+        return query.upper()
+
+    assert Tool(later, "later").call({"query": "x"}) == ("X", True)
+
+
+_NAMES = st.text("abcdefg_", min_size=1, max_size=8)
+_TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).filter(
+    lambda t: "<" not in t
+)
+_VALUES = st.one_of(
+    st.integers(-99, 99), st.booleans(), _TEXT.map(lambda text: f"v{text.strip()}"), st.lists(st.integers(0, 9))
+)
+
+
+@pytest.mark.parametrize("name", [name for name in FORMATS if name != Tags.name])
+@given(tool=_NAMES, arguments=st.dictionaries(_NAMES, _VALUES, max_size=3))
+def test_what_is_written_is_read(name: str, tool: str, arguments: dict[str, Any]) -> None:
+    written, call = FORMATS[name], ToolCall(tool, arguments)
+    reading = written.read(written.write(call), [tool])
+    assert reading.calls == (call,)
+    assert not reading.problem
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("hermes", "<tool_call>{"), ("hermes", "<tool_call>{}</tool_call>"), ("hermes", "a</tool_call>"),
+        ("hermes", '<tool_call>{"name": "x", "arguments": [1]}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "x", "arguments": {}}</tool_call><tool_call>'),
+        ("function_xml", "<tool_call>x</tool_call>"), ("glm", "<tool_call><arg_key>a</arg_key></tool_call>"),
+        ("llama3", '{"name": "x", "parameters": {'), ("llama3", "<|python_tag|>"), ("mistral", "[TOOL_CALLS][{]"),
+        ("tags", "<find>x"), ("tags", "x</find>"), ("tags", "</find><find>"),
+    ],
+)  # fmt: skip
+def test_a_broken_call_is_a_problem(name: str, text: str) -> None:
+    reading = FORMATS[name].read(text, ["find"])
+    assert reading.problem
+    assert not reading.calls
+
+
+@pytest.mark.parametrize("name", FORMATS)
+@pytest.mark.parametrize("text", ["", "It is 4 < 5.", '{"answer": 42}', "see [1] and <b>this</b>"])
+def test_words_are_no_call(name: str, text: str) -> None:
+    reading = FORMATS[name].read(text, ["find"])
+    assert not reading.calls
+    assert not reading.problem
+
+
+def test_tags_are_read_and_answered_in_place() -> None:
+    tags = find_format("tags:information")
+    assert tags.stops(["search"]) == ("</search>",)
+    assert tags.read("<think>hm</think> <search> who? </search>", ["search"]).calls == (
+        ToolCall("search", {"": "who?"}),
+    )
+    assert tags.told([tool_message("Ann")]) == "<information>Ann</information>"
+
+
+@pytest.mark.parametrize("name", TEMPLATES)
+def test_the_format_is_that_of_the_template(name: str) -> None:
+    expected = "hermes" if name == "instructed" else name
+    assert format_for(tokenizer_of(TEMPLATES[name]), None, [Tool(look_up, "look_up").schema]).name == expected
+
+
+def test_a_template_without_tools_is_a_sentence() -> None:
+    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
+    with pytest.raises(MingceError, match="renders no tools"):
+        format_for(tokenizer_of(plain), None, [Tool(look_up, "look_up").schema])
+
+
+def said(dialogue: Dialogue, text: str, tokenizer: Any) -> list[int]:
+    """A turn of the policy that ends with the end token."""
+    ids = [*tokenizer.encode(text, add_special_tokens=False), tokenizer.eos_token_id]
+    dialogue.hear(ids, [tokenizer.eos_token_id])
+    return ids
+
+
+@pytest.mark.parametrize("name", ["hermes", "function_xml", "llama3"])
+def test_observations_are_what_the_template_writes_behind_a_turn(name: str) -> None:
+    tokenizer = tokenizer_of(TEMPLATES[name])
+    written = FORMATS[name]
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [])
+    ids = [*dialogue.prompt_ids]
+    for turn in range(3):
+        ids += said(dialogue, written.write(ToolCall("find", {"x": turn})), tokenizer)
+        reply = dialogue.answer([tool_message(f"r{turn}")])
+        assert reply.prompt is None
+        assert reply.role == 2
+        assert f"r{turn}" in tokenizer.decode(reply.ids)
+        ids += reply.ids
+    whole = tokenizer.apply_chat_template(dialogue.messages, add_generation_prompt=True, tokenize=False)
+    assert dialogue.text == whole
+
+
+def test_a_rewritten_history_begins_a_new_segment() -> None:
+    tokenizer = tokenizer_of(chatml(_FORGETS, _JSON))
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [])
+    said(dialogue, "<think>\nhm\n</think>a", tokenizer)
+    assert dialogue.answer([tool_message("r")]).prompt is None  # a tool's answer leaves thoughts alone
+    said(dialogue, "<think>\nso\n</think>b", tokenizer)
+    reply = dialogue.answer([{"role": "user", "content": "again"}])
+    assert reply.prompt is not None
+    assert not reply.ids
+    text = tokenizer.decode(reply.prompt)
+    assert "hm" not in text
+    assert "so" not in text
+    assert "again" in text
+
+
+def test_ids_stay_as_sampled_where_the_template_trims() -> None:
+    tokenizer = tokenizer_of(TEMPLATES["llama3"])
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [])
+    ids = said(dialogue, "  a b \n", tokenizer)
+    reply = dialogue.answer([tool_message("r")])
+    assert reply.prompt is None
+    last = said(dialogue, "c", tokenizer)
+    assert dialogue.drift([*ids, *reply.ids, *last], [tokenizer.eos_token_id]) == 0  # the blanks in front are lost
+
+
+def test_a_turn_ends_with_a_text_however_it_is_cut_into_tokens() -> None:
+    tokenizer = tokenizer_of("")
+    ends = TurnEnds(tokenizer, ["ab", "c"])
+    ids = tokenizer.encode("xxab", add_special_tokens=False)
+    assert ends(ids)
+    assert not ends(ids[:-1])
+    assert ids[-1] in ends.closing_ids
+    assert ids[0] not in ends.closing_ids
