@@ -1,4 +1,4 @@
-"""The page's types.ts, from the dataclasses of mingce.view.answers, mingce.view.taught and what they hold."""
+"""The page's types.ts, from the dataclasses of mingce.view's answers, over_run and taught, and what they hold."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from dataclasses import fields, is_dataclass
 from typing import Annotated, Any, Literal, Required, Union, get_args, get_origin, get_type_hints, is_typeddict
 
 from mingce.explain.account_texts import LEVELS
-from mingce.view import answers, taught
+from mingce.view import answers, over_run, taught
 
-HEAD = """// Written by scripts/make_page_specs.py from mingce/view/answers.py and taught.py; then `make web`.
+HEAD = """// Written by scripts/make_page_specs.py from mingce/view (answers, over_run, taught); then `make web`.
 // What the server says. Numbers that are not finite arrive as null.
 """
 PLAIN: dict[Any, str] = {
@@ -68,7 +68,7 @@ class Types:
 def types() -> str:
     """The whole file."""
     write = Types()
-    for module in (answers, taught):
+    for module in (answers, over_run, taught):
         for kind in vars(module).values():
             own = inspect.isclass(kind) and kind.__module__ == module.__name__
             if own and (is_dataclass(kind) or is_typeddict(kind)):

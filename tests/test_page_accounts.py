@@ -161,7 +161,7 @@ def test_what_the_sliders_make_is_what_python_makes_of_it(tab: Tab, api: Api) ->
             tab.page.locator("[data-setting=whiten]").select_option("none")
             for symbol, value in (("γ", "0.9"), ("λ", "0.5"), ("β", "0.3")):
                 slider = tab.page.locator(f"[data-setting={symbol}]")
-                if slider.is_enabled():
+                if slider.count() and slider.is_enabled():
                     slider.fill(value)
             for section, wanted in zip(
                 shown(tab, "en", "engineer"), said(account(rollout, t, "engineer", "en")), strict=True

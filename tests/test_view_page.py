@@ -297,12 +297,12 @@ def test_account_speaks_two_languages_at_three_levels(tab: Tab) -> None:
 def test_language_and_theme_are_remembered(tab: Tab) -> None:
     page = tab.open("#/run/demo")
     page.locator("[data-lang=zh]").click()
-    expect(page.locator(".hint")).to_contain_text("点图上的点")
+    expect(page.locator(".run-charts .hint")).to_contain_text("点图上的点")
     assert page.evaluate("document.documentElement.lang") == "zh-CN"
     while page.evaluate("document.documentElement.dataset.theme") != "dark":
         page.locator(".theme").click()
     page.reload()
-    expect(page.locator(".hint")).to_contain_text("点图上的点")
+    expect(page.locator(".run-charts .hint")).to_contain_text("点图上的点")
     assert page.evaluate("document.documentElement.dataset.theme") == "dark"
 
 
@@ -474,15 +474,14 @@ def test_audit_findings_lead_to_the_token(tab: Tab) -> None:
 
 def test_a_response_of_2000_tokens_is_drawn_only_where_it_is_seen(tab: Tab) -> None:
     page = tab.open(f"#/run/demo/step/{LONG}/rollout/0")
-    expect(page.locator(".chip")).to_have_count(2000)
+    assert 100 < page.locator(".chip").count() < 2000
     assert page.locator("td[data-column=advantages]").count() < 60
-    assert page.locator(".strip canvas").evaluate("canvas => canvas.width") < 2000
-    hidden = "all => all.filter(block => !block.checkVisibility({ contentVisibilityAuto: true })).length"
+    for canvas in page.locator(".strip canvas, .overview canvas").all():
+        assert canvas.evaluate("canvas => canvas.width") < 2000
     for key, selected in (("End", 1999), ("ArrowLeft", 1998)):
         page.keyboard.press(key)
         expect(page.locator(".chip.selected")).to_have_attribute("data-t", str(selected))
     expect(page.locator("tr.selected td").first).to_have_text("1998")
-    assert page.locator(".chip-block > .chip:first-child").evaluate_all(hidden) > 5
 
 
 def test_a_step_of_many_rollouts_is_asked_for_as_it_is_scrolled(browser: Browser, tmp_path: Path) -> None:

@@ -77,24 +77,7 @@ class DumpSource(Source):
         return len(self._opened())
 
     def series(self) -> Series:
-        lines = []
-        for step, dump in sorted(self._opened().items()):
-            line: dict[str, float] = {"step": step}
-            scores = self._scores(step)
-            if scores is not None and len(scores):
-                line["critic/score/mean"] = float(np.mean(scores))
-            line["response_length/mean"] = float(dump.mask.sum(axis=1).mean()) if dump.shape[0] else 0.0
-            line |= {_SCALARS.get(name, name): value for name, value in dump.scalars.items()}
-            lines.append(line)
-        return Series.of(lines)
-
-    def _scores(self, step: int) -> Array | None:
-        scores, outcome = self.token_column(step, "scores"), self.row_column(step, "outcome")
-        if scores is not None:
-            mask = self.token_column(step, "response_mask")
-            assert mask is not None
-            return scores.sums(mask.values.astype(bool) & np.isfinite(scores.values))
-        return None if outcome is None else np.array([np.nan if x is None else x for x in outcome], dtype=float)
+        return Series.of([{"step": step} | line_of(dump) for step, dump in sorted(self._opened().items())])
 
     def updated(self) -> float:
         return self.path.stat().st_mtime if self.path.exists() else 0.0
@@ -156,6 +139,28 @@ class DumpSource(Source):
 
     def tokens(self) -> TokenTexts:
         return self._texts
+
+    def trainer(self, step: int) -> str:
+        return self.dump(step).source
+
+
+def line_of(dump: Dump) -> dict[str, float]:
+    """What the log of a run says of a step, as far as a dump tells it."""
+    line: dict[str, float] = {}
+    scores, rows = _scores(dump), dump.shape[0]
+    if scores is not None and rows:
+        line["critic/score/mean"] = float(np.mean(scores))
+    line["response_length/mean"] = float(dump.mask.sum(axis=1).mean()) if rows else 0.0
+    return line | {_SCALARS.get(name, name): value for name, value in dump.scalars.items()}
+
+
+def _scores(dump: Dump) -> Array | None:
+    """[B] what each row was paid."""
+    scores, outcome = dump.columns.get("scores"), dump.rows.get("outcome")
+    if scores is not None:
+        paid: Array = np.where(dump.mask & np.isfinite(scores), scores, 0.0).astype(np.float64).sum(axis=1)
+        return paid
+    return None if outcome is None else np.array([np.nan if x is None else x for x in outcome], dtype=float)
 
 
 def _inferred(dump: Dump) -> dict[str, Any]:

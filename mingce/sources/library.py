@@ -15,7 +15,7 @@ from mingce.base.paths import expanded, resolved
 from mingce.record.targets import is_run
 from mingce.sources.dumps import open_source
 from mingce.sources.runs import RunSource
-from mingce.sources.source import Source
+from mingce.sources.source import VALIDATION, Source
 
 _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
@@ -51,6 +51,12 @@ class Library:
 
     def source(self, source_id: str) -> Source:
         """The source of that id; an unknown one is an error."""
+        if source_id.endswith(VALIDATION):
+            run = self.source(source_id.removesuffix(VALIDATION))
+            answers = run.validation()
+            if answers is None:
+                raise RunError(f"{run.name} keeps no answers to held-out prompts")
+            return answers
         for known in (self._sources.values, self.sources):
             for source in list(known()):
                 if source.id == source_id and source.path.exists():

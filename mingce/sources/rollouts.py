@@ -11,10 +11,12 @@ from typing import Any
 
 import numpy as np
 
+from mingce.base.conversation import TEMPLATE, Markers, Part, conversation, question
 from mingce.base.errors import MingceError, RunError, first_line
 from mingce.columns import TOKEN_COLUMNS
-from mingce.record.rollout import Info, Rollout, Sibling, Whitening
+from mingce.record.rollout import Info, Observation, Rollout, Sibling, Whitening
 from mingce.record.store import LedgerFileError
+from mingce.record.tokens import Token, TokenTexts
 from mingce.sources.library import Library
 from mingce.sources.source import MAX_TOKENS, Array, Ragged, Source, finite, plain
 from mingce.specs.estimator import row_inputs
@@ -64,17 +66,23 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
     if more:
         stored = {name: value[: MAX_TOKENS - 1] if isinstance(value, list) else value for name, value in stored.items()}
     settings, texts = source.settings(step), source.tokens()
+    prompt_tokens, tokens = texts.tokens(stored.get("prompt_ids") or []), texts.tokens(token_ids(stored))
+    prompt = prompt_text(stored, texts)
+    parts = _parts(prompt, prompt_tokens, source.markers())
     siblings, left_out = _siblings(source, step, row, stored.get("group"), settings)
     return Rollout(
         step=step,
         row=row,
         uid=plain(stored.get("uid")),
         group=plain(stored.get("group")),
-        prompt=stored.get("prompt") or "",
+        prompt=prompt,
         response=stored.get("response") or "",
         has_texts=texts.known,
-        prompt_tokens=texts.tokens(stored.get("prompt_ids") or []),
-        tokens=texts.tokens(token_ids(stored)),
+        prompt_tokens=prompt_tokens,
+        conversation=parts,
+        question=question(parts),
+        observations=observations(stored["response_mask"], tokens, source.markers()),
+        tokens=tokens,
         columns=numbers(stored, float32=source.kind == "run"),
         info=_info(stored, score),
         bootstrap=_bootstrap(stored, settings),
@@ -85,6 +93,47 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         siblings_left_out=left_out,
         more_tokens=more,
     )
+
+
+def prompt_text(stored: Mapping[str, Any], texts: TokenTexts) -> str:
+    """The prompt as it was recorded, else as its ids read."""
+    if prompt := stored.get("prompt"):
+        return str(prompt)
+    return "".join(token.text for token in texts.tokens(stored.get("prompt_ids") or [])) if texts.known else ""
+
+
+def _parts(prompt: str, tokens: Sequence[Token], markers: Markers) -> list[Part]:
+    """The prompt's parts, with their tokens if those read as it does, but for white space."""
+    read = "".join(token.text for token in tokens)
+    if "".join(read.split()) != "".join(prompt.split()):
+        return conversation(prompt, markers)
+    return counted(conversation(read, markers), tokens)
+
+
+def counted(parts: Sequence[Part], tokens: Sequence[Token]) -> list[Part]:
+    """The parts with how many tokens begin in each; the pieces of one character belong together."""
+    counts, place, left = [0] * len(parts), 0, len(parts[0].text) if parts else 0
+    for t, token in enumerate(tokens):
+        joined = t > 0 and tokens[t - 1].glyph == token.glyph
+        while not joined and left <= 0 and place + 1 < len(parts):
+            place += 1
+            left += len(parts[place].text)
+        if parts:
+            counts[place] += 1
+        left -= len(token.text)
+    return [Part(part.role, part.text, count) for part, count in zip(parts, counts, strict=True)]
+
+
+def observations(mask: Sequence[Any], tokens: Sequence[Token], markers: Markers) -> list[Observation]:
+    """The stretches of a response that the policy did not choose, and whose words they are."""
+    found: list[Observation] = []
+    ends = [*(t for t in range(1, len(mask)) if bool(mask[t]) != bool(mask[t - 1])), len(mask)] if len(mask) else []
+    for start, end in zip([0, *ends], ends, strict=False):
+        if not mask[start]:
+            parts = conversation("".join(token.text for token in tokens[start:end]), markers)
+            roles = [part.role for part in parts if part.role != TEMPLATE]
+            found.append(Observation(start, end, roles[-1] if roles else ""))
+    return found
 
 
 def numbers(

@@ -26,7 +26,7 @@ from mingce.record.run import Run
 from mingce.record.tokens import TokenTexts, tokenizer_file
 from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, RunEvent, Skipped
 from mingce.sources.series import Series
-from mingce.sources.source import MAX_TOKENS, Array, Damage, Ragged, Source, Status
+from mingce.sources.source import MAX_TOKENS, Array, Damage, Ragged, Source, Status, validation_id
 from mingce.specs.settings import AccountSettings, by_dotted_key
 
 if TYPE_CHECKING:
@@ -45,6 +45,7 @@ class RunSource(Source):
     def __init__(self, path: Path, tokenizer: Path | None = None):
         super().__init__(path.name, path)
         self._run = Run.open(path, readonly=True)
+        self._folder = self._run.ledger_path
         self._metrics, self._timings = NumberLog(self._run.metrics_path), NumberLog(self._run.timings_path)
         self._audits, self._events = AuditLog(self._run.audit_path), EventLog(self._run.events_path)
         self._logs = (self._metrics, self._timings, self._audits, self._events)
@@ -53,6 +54,14 @@ class RunSource(Source):
         self._config: tuple[int, dict[str, Any]] | None = None
         self._tokenizer = tokenizer
         self._texts: TokenTexts | None = None
+        self._validation: ValidationSource | None = None
+
+    def validation(self) -> Source | None:
+        if self._validation is None and self._run.validation_path.is_dir():
+            self._validation = ValidationSource(self.path, self._tokenizer)
+        if self._validation is not None:
+            self._validation.id = validation_id(self.id)
+        return self._validation
 
     def _tell(self, file: str, why: str | None) -> None:
         """Remember, or forget, what is wrong with a file."""
@@ -115,9 +124,9 @@ class RunSource(Source):
     # ── ledgers ──────────────────────────────────────────────────────────────────────────────────────────────────
 
     def ledger_steps(self) -> list[int]:
-        if not _inside(self.path, self._run.ledger_path):
+        if not _inside(self.path, self._folder):
             return []
-        named = steps_named(self._run.ledger_path, ".parquet")  # entries that are no files are reported too
+        named = steps_named(self._folder, ".parquet")  # entries that are no files are reported too
         return [step for step in named if self._fault(step) is None]
 
     def _fault(self, step: int) -> str | None:
@@ -137,7 +146,7 @@ class RunSource(Source):
             fault = None if whole else "it is damaged or cut short; restore it from a copy or delete it"
         except FileNotFoundError:
             self._checked.pop(step, None)
-            self._tell(f"ledger/{path.name}", None)
+            self._tell(f"{self._folder.name}/{path.name}", None)
             return "there is no such file"
         except OSError as error:
             stamp, fault = (-1, -1), _reason(error)
@@ -146,10 +155,10 @@ class RunSource(Source):
 
     def _set_fault(self, step: int, stamp: tuple[int, int], fault: str | None) -> None:
         self._checked[step] = stamp, fault
-        self._tell(f"ledger/{self._path(step).name}", fault)
+        self._tell(f"{self._folder.name}/{self._path(step).name}", fault)
 
     def _path(self, step: int) -> Path:
-        return self._run.ledger_path / f"{step_name(step)}.parquet"
+        return self._folder / f"{step_name(step)}.parquet"
 
     def _read(self, step: int, read: Callable[[], Any]) -> Any:
         """What `read` gives; a file that turns out to be damaged is remembered as such."""
@@ -164,7 +173,7 @@ class RunSource(Source):
 
     def expect(self, step: int) -> None:
         fault = self._fault(step)
-        if step not in self._checked or not _inside(self.path, self._run.ledger_path):
+        if step not in self._checked or not _inside(self.path, self._folder):
             super().expect(step)
         if fault is not None:
             from mingce.record.store import LedgerFileError
@@ -176,7 +185,11 @@ class RunSource(Source):
         """The run's ledgers, each tried within bounds before it is read: the run may be a stranger's."""
         from mingce.importers.opening import check_ledger
 
-        self._run.ledger.check_bounds = check_ledger
+        store = self._store()
+        store.check_bounds = check_ledger
+        return store
+
+    def _store(self) -> LedgerStore:
         return self._run.ledger
 
     def stamp(self, step: int) -> object:
@@ -197,7 +210,7 @@ class RunSource(Source):
         if stored is None:
             return None
         values: list[Any] = stored.to_pylist()
-        if ROW_COLUMNS[name].dtype.startswith("dict"):
+        if name in ROW_COLUMNS and ROW_COLUMNS[name].dtype.startswith("dict"):
             return [value and json.loads(value) for value in values]
         return values
 
@@ -230,21 +243,44 @@ class RunSource(Source):
     def settings(self, step: int) -> AccountSettings:
         config = self.config()
         beta = self._metrics.series().at(step, "critic/kl_coeff")
-        whiten = "whitened_advantages" in self._read(step, lambda: self._ledger.column_names(step))
+        names = self._read(step, lambda: self._ledger.column_names(step))
+        if "source" in config:  # another trainer's, with settings under our names
+            given = {key.removeprefix("settings."): value for key, value in config.items()}
+            return AccountSettings.from_dump(given, names).checked()
+        whiten = "whitened_advantages" in names
         return AccountSettings.from_config(config, beta=beta, whiten=whiten).checked()
 
     def tokens(self) -> TokenTexts:
         if self._texts is None:
             model = self.config().get("model.path")
-            file = self._tokenizer or (tokenizer_file(model) if isinstance(model, str) else None)
+            own = self.path / "tokenizer.json"  # a watched trainer's
+            kept = own if own.is_file() and _inside(self.path, own) else None
+            file = self._tokenizer or kept or (tokenizer_file(model) if isinstance(model, str) else None)
             self._texts = TokenTexts(file)
         return self._texts
+
+    def trainer(self, step: int) -> str:
+        return "mingce"
 
     def dump(self, step: int) -> Dump:
         from mingce.importers.opening import open_dump
 
         self.expect(step)
         return open_dump(self._path(step))[0]
+
+
+class ValidationSource(RunSource):
+    """A run's answers to held-out prompts: the same settings and metrics, its ledgers those of the validations."""
+
+    def __init__(self, path: Path, tokenizer: Path | None = None):
+        super().__init__(path, tokenizer)
+        self._folder = self._run.validation_path
+
+    def validation(self) -> Source | None:
+        return None
+
+    def _store(self) -> LedgerStore:
+        return self._run.validation
 
 
 def _ragged(stored: pa.ListArray) -> Ragged:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from mingce.base.conversation import Markers
 from mingce.base.errors import RunError
 from mingce.record.tokens import TokenTexts
 from mingce.specs.estimator import row_inputs
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[Any]
 Status = Literal["training", "finished", "stopped"]
+VALIDATION = "~validation"
 MAX_TOKENS = 50_001  # of a rollout; one more than is shown, which tells that there are more
 ROW_CHOICES = ("uid", "group", "prompt", "prompt_ids", "response", "finish_reason", "score_parts", "bootstrap_value",
                "data_source", "policy_version", "temperature", *row_inputs())  # fmt: skip
@@ -76,6 +78,7 @@ class Source(ABC):
     def __init__(self, name: str, path: Path):
         self.name, self.path = name, path
         self._damage: dict[str, str] = {}
+        self._markers: tuple[TokenTexts, Markers] | None = None
 
     # ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
 
@@ -98,6 +101,10 @@ class Source(ABC):
     @abstractmethod
     def ledger_steps(self) -> list[int]:
         """The steps whose rollouts can be read; damaged files are left out."""
+
+    def validation(self) -> Source | None:
+        """Its answers to held-out prompts, by the step after which they were given; None where there are none."""
+        return None
 
     def last_step(self) -> int | None:
         """The newest step that is complete."""
@@ -175,6 +182,17 @@ class Source(ABC):
     def tokens(self) -> TokenTexts:
         """How token ids read."""
 
+    def markers(self) -> Markers:
+        """What the tokens of the chat template look like."""
+        texts = self.tokens()
+        if self._markers is None or self._markers[0] is not texts:
+            self._markers = texts, Markers(texts.special_texts)
+        return self._markers[1]
+
+    @abstractmethod
+    def trainer(self, step: int) -> str:
+        """Whose numbers these are, as the lines of mingce/texts/recording.*.md name it."""
+
     @abstractmethod
     def dump(self, step: int) -> Dump:
         """The step as the audit reads it."""
@@ -185,6 +203,11 @@ class Source(ABC):
             there = self.ledger_steps()
             hint = f"it has steps {there[0]} to {there[-1]}" if there else "it has none"
             raise RunError(f"{self.name} has no ledger of step {step} that can be read; {hint}")
+
+
+def validation_id(run_id: str) -> str:
+    """What addresses call a run's answers to held-out prompts; no run's own id has a tilde."""
+    return run_id + VALIDATION
 
 
 def finite(value: Any) -> float | None:

@@ -54,7 +54,10 @@ class MetricText:
 
 @dataclass(frozen=True)
 class Run:
-    """A run with its numbers over the steps; of every `every` steps the least and the greatest stand in the series."""
+    """A run with its numbers over the steps; of every `every` steps the least and the greatest stand in the series.
+
+    `validation_steps` are those after which answers to held-out prompts were kept, as steps of `<id>~validation`.
+    """
 
     id: str
     name: str
@@ -69,6 +72,7 @@ class Run:
     series: Mapping[str, Numbers]
     metrics: Sequence[MetricText]
     ledger_steps: Sequence[int]
+    validation_steps: Sequence[int]
     damaged: Sequence[Damage]
     skipped: Sequence[Skipped]
     events: Sequence[RunEvent]
@@ -79,7 +83,10 @@ class Run:
 
 @dataclass(frozen=True)
 class RolloutLine:
-    """A rollout in the table of its step, texts cut short; `best` and `worst` of its group."""
+    """A rollout in the table of its step, texts cut short; `best` and `worst` of its group.
+
+    `question` is what its prompt asks, without template and system prompt.
+    """
 
     row: int
     uid: str | None
@@ -91,6 +98,7 @@ class RolloutLine:
     finish_reason: str | None
     max_abs_advantage: float | None
     prompt: str
+    question: str
     response: str
     best: bool
     worst: bool
@@ -131,13 +139,25 @@ class Table:
 
 @dataclass(frozen=True)
 class Step(Table):
-    """A step's first rollouts, how its numbers are spread, the names of the parts of a score and of the endings."""
+    """A step's first rollouts, how its numbers are spread, the names of the parts of a score and of the endings.
 
-    histograms: Mapping[str, Histogram]
+    `histograms` is None while only the first rollouts have been looked at: then endings, groups, whitening and which
+    rollouts are the best of their groups are not known either.
+    """
+
+    histograms: Mapping[str, Histogram] | None
     parts: Sequence[str]
     endings: Sequence[str]
     settings: AccountSettings
     whitening: Whitening | None
+
+
+@dataclass(frozen=True)
+class MissingColumn:
+    """A column that the step could have and was not recorded, and the line that would record it."""
+
+    name: str
+    line: Both
 
 
 @dataclass(frozen=True, eq=False)
@@ -146,6 +166,7 @@ class OpenRollout(Rollout):
 
     step: int = 0
     account: RowAccount | None = None
+    missing: Sequence[MissingColumn] = ()
 
 
 # ── one prompt through time ──────────────────────────────────────────────────────────────────────────────────────────
@@ -169,6 +190,7 @@ class Through:
     """The answers to one prompt over the steps; `steps_left_out` were not looked through, for there are too many."""
 
     prompt: str
+    question: str
     answers: Sequence[Answer]
     left_out: int
     steps_left_out: int = 0
@@ -179,6 +201,7 @@ class Recurring:
     """A prompt that came again, with the first place where it stands."""
 
     prompt: str
+    question: str
     answers: int
     steps: int
     step: int

@@ -40,13 +40,18 @@ from mingce.view.answers import (
 )  # fmt: skip
 from mingce.view.apart import Apart
 from mingce.view.digits import encode
+from mingce.view.missing import missing_columns
+from mingce.view.over_run import SearchResult, WorstTokens
 from mingce.view.posted import read_pasted, read_question
-from mingce.view.step_index import Query, StepIndex, build_index
+from mingce.view.run_search import search_run
+from mingce.view.step_index import Query, StepIndex, build_index, first_lines
 from mingce.view.taught import Both
-from mingce.view.through import PromptIndex, through
+from mingce.view.through import PromptIndex, samples, through
+from mingce.view.worst_tokens import RunTop, Top, shown, worst_of_step
 
 POINTS = 2000
 RUNS = 200  # in one answer
+AT_ONCE = 500  # rollouts of a step that is looked through when it is opened
 INDICES = 32  # steps whose columns are kept
 INDEXED_ROWS = 1_000_000  # in all of them
 SPARK = 60
@@ -66,6 +71,8 @@ class Api:
         self._indexing = Lock()
         self._audits: dict[tuple[str, int], tuple[object, Audit]] = {}
         self._prompts: dict[str, PromptIndex] = {}
+        self._worst: dict[tuple[str, int], tuple[object, Top, int]] = {}
+        self._run_tops: dict[str, RunTop] = {}
         self._lock = Lock()
         self._tutor, self._checker = Apart("ask", ANSWERING), Apart("check", CHECKING)
 
@@ -103,7 +110,7 @@ class Api:
     def run(self, source_id: str, first: int | None = None, last: int | None = None) -> Run:
         """A run's settings, its numbers over the steps (or those from `first` to `last`), what could not be read."""
         source = self.library.source(source_id)
-        series, ledger_steps = source.series(), source.ledger_steps()
+        series, ledger_steps, validation = source.series(), source.ledger_steps(), source.validation()
         return Run(
             id=source.id,
             name=source.name,
@@ -116,32 +123,58 @@ class Api:
             **series.curves(POINTS, first, last),
             metrics=[metric_meaning(name) for name in series.names],
             ledger_steps=ledger_steps,
+            validation_steps=[] if validation is None else validation.ledger_steps(),
             damaged=source.damaged(),
             skipped=source.skipped(),
             events=source.events(),
         )
 
-    def step(self, source_id: str, step: int, query: Query | None = None) -> Step:
-        """A step's first rollouts, and how its numbers are spread."""
-        source, index = self._index(source_id, step)
+    def step(self, source_id: str, step: int, query: Query | None = None, whole: bool = False) -> Step:
+        """A step's first rollouts, and how its numbers are spread.
+
+        Of a step that was not looked through yet only the first rollouts, which takes no time; all of it if `whole`.
+        """
+        query = query or Query()
+        source, index = self._index(source_id, step) if whole else self._known_index(source_id, step, query)
+        table = self._table(source, index, step, query)
+        named = dict.fromkeys(name for line in table.rollouts for name in line.parts or ())
         return Step(
-            **_values(self.table(source_id, step, query)),
-            histograms=index.histograms,
-            parts=index.parts,
-            endings=index.endings,
+            **_values(table),
+            histograms=None if index is None else index.histograms,
+            parts=list(named) if index is None else index.parts,
+            endings=[] if index is None else index.endings,
             settings=source.settings(step),
-            whitening=index.whitening,
+            whitening=None if index is None else index.whitening,
         )
 
     def table(self, source_id: str, step: int, query: Query | None = None) -> Table:
         """A screenful of a step's rollouts."""
         query = query or Query()
-        source, index = self._index(source_id, step)
+        source, index = self._known_index(source_id, step, query)
+        return self._table(source, index, step, query)
+
+    def _table(self, source: Source, index: StepIndex | None, step: int, query: Query) -> Table:
         with damage_reported(source, step):
+            if index is None:
+                size = source.size(step)
+                places = range(min(query.offset, size), min(query.offset + query.limit, size))
+                return Table(step, first_lines(source, step, places), query.offset, size, size, [])
             rows = index.rows(source, step, query)
             chosen = rows[query.offset : query.offset + query.limit].tolist()
             lines = index.lines(source, step, chosen)
         return Table(step, lines, query.offset, len(rows), index.size, index.groups(lines))
+
+    def _known_index(self, source_id: str, step: int, query: Query) -> tuple[Source, StepIndex | None]:
+        """None for a step that was not looked through and need not be for what is asked."""
+        source = self.library.source(source_id)
+        source.expect(step)
+        known = self._indices.get((source.id, step))
+        if query.as_stored and (known is None or known[0] != source.stamp(step)):
+            with damage_reported(source, step):
+                large = source.size(step) > AT_ONCE
+            if large:
+                return source, None
+        return self._index(source_id, step)
 
     def spread(self, source_id: str, step: int, most: int) -> tuple[Step, list[int]]:
         """A step with so many rollouts from the worst to the best score, for the export."""
@@ -152,7 +185,7 @@ class Api:
             rows = sorted(order[places].tolist())
             lines = index.lines(source, step, rows)
         groups = [one for one in index.groups(lines) if one.best_row in rows and one.worst_row in rows]
-        whole = self.step(source_id, step, Query(limit=1))
+        whole = self.step(source_id, step, Query(limit=1), whole=True)
         return replace(whole, rollouts=lines, groups=groups, shown=len(lines)), rows
 
     def _index(self, source_id: str, step: int) -> tuple[Source, StepIndex]:
@@ -179,7 +212,7 @@ class Api:
         account = None
         with suppress(MingceError, *ODD):  # numbers beyond reason; the page shows them as they are
             account = row_account(rollout)
-        return OpenRollout(**_values(rollout), account=account)
+        return OpenRollout(**_values(rollout), account=account, missing=missing_columns(source, rollout))
 
     def prompts(self, source_id: str) -> Prompts:
         """The prompts that recur."""
@@ -199,6 +232,40 @@ class Api:
                     prompt = source.rollouts(step, [row], ["prompt"])[0].get("prompt") or ""
                 places = index.places(prompt)
             return through(source, prompt, places, index.left_out)
+
+    def samples(self, source_id: str, step: int, row: int) -> Through:
+        """The answers that one prompt got in a step."""
+        source = self.library.source(source_id)
+        source.expect(step)
+        with damage_reported(source, step):
+            return samples(source, step, row)
+
+    def worst_of_step(self, source_id: str, step: int, by: str) -> WorstTokens:
+        """The tokens of a step with the largest numbers."""
+        source = self.library.source(source_id)
+        source.expect(step)
+        key, stamp = (source.id, step), source.stamp(step)
+        with self._lock:
+            known = self._worst.pop(key, None)
+            if known is None or known[0] != stamp:
+                known = stamp, *worst_of_step(source, step)
+            self._worst[key] = known
+            while len(self._worst) > INDICES:
+                del self._worst[next(iter(self._worst))]
+        with damage_reported(source, step):
+            return shown(source, known[1], by, known[2], source.size(step))
+
+    def worst_of_run(self, source_id: str, by: str) -> WorstTokens:
+        """The tokens with the largest numbers of the steps looked at so far; each call looks at more of them."""
+        source = self.library.source(source_id)
+        with self._lock, damage_reported(source, 0):
+            run = self._run_tops.setdefault(source.id, RunTop(source))
+            seen, total = run.look()
+            return shown(source, run.top, by, seen, total)
+
+    def search(self, source_id: str, text: str, before: int | None = None) -> SearchResult:
+        """A text in all rollouts of a run, the newest steps first."""
+        return search_run(self.library.source(source_id), text, before)
 
     def audit(self, source_id: str, step: int | None = None) -> Audit:
         """What independent code says about one step."""
@@ -248,11 +315,12 @@ def _values(answer: Table | Rollout) -> dict[str, Any]:
 @cache
 def texts() -> Texts:
     """Everything the page says about columns, settings and a token's account."""
-    from mingce.columns import COLUMNS, SETTINGS
+    from mingce.columns import COLUMNS, DERIVED, SETTINGS
 
     names = [one.name for one in fields(ColumnText)]
+    known = [*COLUMNS.values(), *DERIVED.values()]
     return Texts(
-        columns=[ColumnText(*(getattr(column, name) for name in names)) for column in COLUMNS.values()],
+        columns=[ColumnText(*(getattr(column, name) for name in names)) for column in known],
         settings=[SettingText(s.symbol, s.name, s.zh, s.en) for s in SETTINGS.values()],
         account=[_section_text(section) for section in SECTIONS],
     )

@@ -89,12 +89,16 @@ def make_app(
         Route("/", index),
         Route("/api/runs", answer(lambda r: api.runs(_whole(r, "offset") or 0))),
         Route(run, answer(lambda r: api.run(r.path_params["id"], _whole(r, "from"), _whole(r, "to")))),
-        Route(step, of_step(lambda r: api.step(r.path_params["id"], r.path_params["n"], _query(r)))),
+        Route(step, of_step(lambda r: _step(api, r))),
         Route(f"{step}/rollouts", of_step(lambda r: api.table(r.path_params["id"], r.path_params["n"], _query(r)))),
         Route(
             f"{step}/rollouts/{{row:whole}}",
-            of_step(lambda r: api.rollout(r.path_params["id"], r.path_params["n"], r.path_params["row"])),
+            of_step(lambda r: api.rollout(*_place(r))),
         ),
+        Route(f"{step}/rollouts/{{row:whole}}/samples", of_step(lambda r: api.samples(*_place(r)))),
+        Route(f"{step}/worst", slow(lambda r: api.worst_of_step(r.path_params["id"], r.path_params["n"], _by(r)))),
+        Route(f"{run}/worst", slow(lambda r: api.worst_of_run(r.path_params["id"], _by(r)))),
+        Route(f"{run}/search", slow(lambda r: _search(api, r))),
         Route(f"{run}/through", slow(lambda r: _through(api, r))),
         Route(f"{run}/audit", slow(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
         Route(f"{run}/events", events),
@@ -160,6 +164,28 @@ async def progress(api: Api, source_id: str, poll: float) -> AsyncIterator[bytes
             silent = 0.0
         await asyncio.sleep(poll)
         silent += poll
+
+
+def _step(api: Api, request: Request) -> Any:
+    """A step, at once with its first rollouts or, if asked, looked through as a whole."""
+    whole = request.query_params.get("whole") == "1"
+    return api.step(request.path_params["id"], request.path_params["n"], _query(request), whole)
+
+
+def _place(request: Request) -> tuple[str, int, int]:
+    """The run, step and row of an address."""
+    return request.path_params["id"], request.path_params["n"], request.path_params["row"]
+
+
+def _by(request: Request) -> str:
+    return request.query_params.get("by", "")[:MAX_SEARCH]
+
+
+def _search(api: Api, request: Request) -> Any:
+    text = request.query_params.get("text", "")[:MAX_SEARCH].strip()
+    if not text:
+        raise HTTPException(400, "text must be what to look for")
+    return api.search(request.path_params["id"], text, _whole(request, "before"))
 
 
 def _through(api: Api, request: Request) -> Any:

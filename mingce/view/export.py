@@ -78,11 +78,17 @@ def chosen_answers(api: Api, steps: Sequence[int] | None, rollouts: int, audit: 
             data[f"{base}/steps/{step}/rollouts/{row}"] = api.rollout(source.id, step, row)
         if audit:
             data[f"{base}/audit?step={step}"] = api.audit(source.id, step)
-    prompts = [one for one in api.prompts(source.id).prompts if one.steps > 1][:PROMPTS]
-    data[f"{base}/through"] = Prompts(prompts)
-    for one in prompts:
-        data[f"{base}/through?step={one.step}&row={one.row}"] = api.through(source.id, one.step, one.row)
+    for each in (source, source.validation()):
+        data |= {} if each is None else _through(api, each.id)
     return data
+
+
+def _through(api: Api, source_id: str) -> dict[str, Any]:
+    """The prompts that came again, and the answers to them."""
+    base = f"/api/runs/{source_id}"
+    prompts = [one for one in api.prompts(source_id).prompts if one.steps > 1][:PROMPTS]
+    answers = {f"{base}/through?step={p.step}&row={p.row}": api.through(source_id, p.step, p.row) for p in prompts}
+    return {f"{base}/through": Prompts(prompts), **answers}
 
 
 def export_page(data: dict[str, Any], static: Path = STATIC, lang: str | None = None) -> str:

@@ -12,8 +12,9 @@ from typing import Any
 
 import numpy as np
 
+from mingce.base.conversation import asked
 from mingce.record.rollout import Whitening
-from mingce.sources.rollouts import Moments, loss_advantages
+from mingce.sources.rollouts import Moments, loss_advantages, prompt_text
 from mingce.sources.source import Array, Ragged, Source, plain
 from mingce.view.answers import Group, Histogram, RolloutLine
 from mingce.view.summary import Spread, cut, histogram
@@ -22,6 +23,7 @@ PAGE = 100  # rollouts in one answer unless asked otherwise
 MAX_PAGE = 500
 MAX_PARTS = 20
 MAX_ENDINGS = 50
+SHOWN_TOKENS = 1 << 31
 COLUMNS = ("response_mask", "loss_mask", "scores", "kl", "advantages", "rewards", "ratio")
 TEXTS = ("uid", "group", "score_parts", "finish_reason", "prompt", "response")
 
@@ -38,6 +40,12 @@ class Query:
     finish: str = ""
     extreme: str = "all"
     like: int | None = None
+
+    @property
+    def as_stored(self) -> bool:
+        """Whether rollouts are asked for as they stand in the file, for which no other need be looked at."""
+        usual = Query(offset=self.offset, limit=self.limit)
+        return self == usual
 
 
 @dataclass
@@ -89,21 +97,23 @@ class StepIndex:
             self._searched = dict([*self._searched.items(), (text, found)][-8:])
         return found
 
-    def lines(self, source: Source, step: int, rows: Sequence[int]) -> list[RolloutLine]:
-        """One line a rollout, texts cut short."""
+    def lines(
+        self, source: Source, step: int, rows: Sequence[int], stored: Sequence[Mapping[str, Any]] | None = None
+    ) -> list[RolloutLine]:
+        """One line a rollout, texts cut short; `stored` are the rollouts if they were read before."""
         lines = []
-        for row, texts in zip(rows, source.rollouts(step, rows, TEXTS) if rows else [], strict=True):
+        if stored is None:
+            stored = source.rollouts(step, rows, TEXTS) if rows else []
+        prompts = _prompts(source, step, rows, stored)
+        for row, prompt, texts in zip(rows, prompts, stored, strict=True):
             score, kl, most = (_number(self.numbers[name][row]) for name in ("score", "kl", "max_abs_advantage"))
             named = {name: self.numbers[f"part:{name}"][row] for name in self.parts}
             parts = {name: _number(value) for name, value in named.items() if not math.isnan(value)}
             uid, group, reason = (plain(texts.get(name)) for name in ("uid", "group", "finish_reason"))
-            prompt, response = (cut(str(texts.get(name) or "")) for name in ("prompt", "response"))
+            question, response = cut(asked(prompt, source.markers())), cut(str(texts.get("response") or ""))
             length, best, worst = int(self.numbers["length"][row]), bool(self.best[row]), bool(self.worst[row])
-            lines.append(
-                RolloutLine(
-                    row, uid, group, score, parts or None, kl, length, reason, most, prompt, response, best, worst
-                )
-            )
+            told = score, parts or None, kl, length, reason, most, cut(prompt), question, response
+            lines.append(RolloutLine(row, uid, group, *told, best, worst))
         return lines
 
     def groups(self, lines: Sequence[RolloutLine]) -> list[Group]:
@@ -117,6 +127,13 @@ class StepIndex:
                     best, worst = int(rows[score[rows].argmax()]), int(rows[score[rows].argmin()])
                     found[code] = Group(str(line.group), len(rows), float(score[rows].mean()), best, worst)
         return list(found.values())
+
+
+def _prompts(source: Source, step: int, rows: Sequence[int], stored: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The prompts' texts; of a step without any, as their ids read."""
+    if rows and source.tokens().known and not any(one.get("prompt") for one in stored):
+        stored = source.rollouts(step, rows, ("prompt_ids",))
+    return [prompt_text(one, source.tokens()) for one in stored]
 
 
 def build_index(source: Source, step: int) -> StepIndex:
@@ -144,6 +161,36 @@ def build_index(source: Source, step: int) -> StepIndex:
     histograms |= {name: spreads[name].histogram() for name in there}
     endings, whitening = endings[:MAX_ENDINGS], moments.whitening()
     return StepIndex(size, numbers, group, finish, endings, best, worst, histograms, whitening)
+
+
+def first_lines(source: Source, step: int, rows: Sequence[int]) -> list[RolloutLine]:
+    """Some rollouts without a look at any other; which are the best and the worst of their groups is not known."""
+    stored = source.rollouts(step, rows, (*COLUMNS, *TEXTS, "outcome"), SHOWN_TOKENS) if rows else []
+    sums: dict[str, list[Array]] = {name: [] for name in ("length", "score", "kl", "max_abs_advantage", "rewards")}
+    if stored:
+        _take(_batch(stored), sums, Moments(), {})
+    size, places = source.size(step), np.array(rows, dtype=np.int64)
+    found = {name: parts[0] for name, parts in sums.items() if parts}
+    if "score" not in found:
+        found["score"] = np.array([_float(one.get("outcome")) for one in stored])
+    found |= _score_parts([one.get("score_parts") for one in stored])
+    numbers = {name: np.full(size, np.nan) for name in (*sums, *found)}
+    numbers["length"] = np.zeros(size)
+    for name, values in found.items():
+        numbers[name][places] = values
+    none = np.full(size, -1, dtype=np.int32)
+    nowhere = np.zeros(size, dtype=bool)
+    return StepIndex(size, numbers, none, none, [], nowhere, nowhere, {}, None).lines(source, step, rows, stored)
+
+
+def _batch(stored: Sequence[Mapping[str, Any]]) -> dict[str, Ragged]:
+    """The token columns of some rollouts, one after another."""
+    offsets = np.concatenate([[0], np.cumsum([len(one["response_mask"]) for one in stored])])
+    there = [name for name in COLUMNS if all(name in one for one in stored)]
+    columns = {name: np.array([x for one in stored for x in one[name]]) for name in there}
+    if any(len(values) != offsets[-1] for values in columns.values()):
+        raise ValueError("its columns are not of one length")
+    return {name: Ragged(values, offsets) for name, values in columns.items()}
 
 
 def _take(

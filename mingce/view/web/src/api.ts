@@ -1,5 +1,5 @@
 /** Where the page's data comes from: the server, or in an exported file the JSON it carries. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 
 const holder = document.getElementById("data");
 const carried: Record<string, unknown> | null = holder ? JSON.parse(holder.textContent ?? "{}") : null;
@@ -56,6 +56,14 @@ export function get<T>(path: string): Promise<T> {
   return promise as Promise<T>;
 }
 
+/** The newest data that came for any path: while the path changes the old data stays on the page. */
+export function useLatest<T>(path: string | null, version = 0): [T | null, Error | null] {
+  const latest = useRef<T | null>(null);
+  const { data, error } = useData<T>(path, version);
+  if (data !== null) latest.current = data;
+  return [path === null ? null : latest.current, error];
+}
+
 export interface Loaded<T> {
   data: T | null;
   error: Error | null;
@@ -79,6 +87,12 @@ export function useData<T>(path: string | null, version = 0): Loaded<T> {
   return state.path === path ? state : { data: null, error: null };
 }
 
+/** The answers a run gave to held-out prompts are a run of their own on the server. */
+export const validationOf = (id: string): string => `${id}~validation`;
+
+/** The run itself, for one of its answers to held-out prompts. */
+export const runOf = (id: string): string => id.replace(/~validation$/, "");
+
 export const paths = {
   runs: "/api/runs",
   texts: "/api/texts",
@@ -92,6 +106,12 @@ export const paths = {
   prompts: (id: string) => `${paths.run(id)}/through`,
   audit: (id: string, step: number) => `${paths.run(id)}/audit?step=${step}`,
   table: (id: string, step: number, question: string, offset: number) => `${paths.step(id, step)}/rollouts?${question}${question && "&"}offset=${offset}`,
+  whole: (id: string, step: number) => `${paths.step(id, step)}?whole=1`,
+  samples: (id: string, step: number, row: number) => `${paths.rollout(id, step, row)}/samples`,
+  worst: (id: string, step: number | null, by: string) =>
+    `${step === null ? paths.run(id) : paths.step(id, step)}/worst${by && `?by=${encodeURIComponent(by)}`}`,
+  search: (id: string, text: string, before: number | null) =>
+    `${paths.run(id)}/search?${new URLSearchParams({ text, ...(before === null ? {} : { before: String(before) }) })}`,
   range: (id: string, [from, to]: [number, number]) => `${paths.run(id)}?from=${from}&to=${to}`,
   moreRuns: (offset: number) => `/api/runs?offset=${offset}`,
   events: (id: string) => `${paths.run(id)}/events`,

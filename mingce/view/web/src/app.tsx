@@ -1,6 +1,7 @@
 /** The frame: where one is, the language, light or dark, and the page that the address names. */
-import { useEffect, useMemo, useState } from "preact/hooks";
-import { exported, hasUnder, paths, useData } from "./api";
+import type { RefObject } from "preact";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
+import { exported, hasUnder, paths, runOf, useData } from "./api";
 import { firstLang, firstTheme, PrefsContext, remember, type Theme } from "./prefs";
 import { Audit } from "./pages/audit";
 import { Check } from "./pages/check";
@@ -8,8 +9,11 @@ import { Playground } from "./pages/playground";
 import { Rollout } from "./pages/rollout";
 import { Run } from "./pages/run";
 import { Runs } from "./pages/runs";
+import { Samples } from "./pages/samples";
+import { Search } from "./pages/search";
 import { Step } from "./pages/step";
 import { Through } from "./pages/through";
+import { Worst } from "./pages/worst";
 import { to, useRoute, type Route } from "./route";
 import type { Lang, RunSummary } from "./types";
 
@@ -30,11 +34,24 @@ function useDark(theme: Theme): boolean {
   return theme === "auto" ? system : theme === "dark";
 }
 
+/** Tells the style sheet how much of the window the bar covers. */
+function useBarHeight(): RefObject<HTMLElement | null> {
+  const bar = useRef<HTMLElement>(null);
+  useEffect(() => {
+    const tell = () => document.documentElement.style.setProperty("--bar", `${bar.current!.offsetHeight}px`);
+    const observer = new ResizeObserver(tell);
+    observer.observe(bar.current!);
+    return () => observer.disconnect();
+  }, []);
+  return bar;
+}
+
 export function App() {
   const [lang, setLang] = useState<Lang>(firstLang);
   const [theme, setTheme] = useState<Theme>(firstTheme);
   const dark = useDark(theme);
   const route = useRoute();
+  const bar = useBarHeight();
   const prefs = useMemo(() => ({ lang, dark }), [lang, dark]);
   // at once, not in an effect: canvases read their colours from the style sheet while they render
   document.documentElement.dataset.theme = dark ? "dark" : "light";
@@ -48,7 +65,7 @@ export function App() {
   const { mark, next, zh, en } = THEMES[theme];
   return (
     <PrefsContext.Provider value={prefs}>
-      <header class="bar">
+      <header class="bar" ref={bar}>
         <a class="home" href={to.runs()}>
           mingce <span lang="zh-CN">明策</span>
         </a>
@@ -98,9 +115,13 @@ function Page({ route }: { route: Route }) {
   const [, id, page, step, rollout, row] = parts;
   if (page === "through") return <Through id={id} query={query} />;
   if (page === "audit") return <Audit id={id} query={query} />;
+  if (page === "search") return <Search id={id} query={query} />;
+  if (page === "worst") return <Worst key="run" id={id} step={null} query={query} />;
+  if (page === "step" && rollout === "worst") return <Worst key={step} id={id} step={Number(step)} query={query} />;
+  if (page === "step" && rollout === "samples") return <Samples id={id} step={Number(step)} row={Number(row)} query={query} />;
   if (page === "step" && rollout === "rollout") return <Rollout id={id} step={Number(step)} row={Number(row)} query={query} />;
   if (page === "step") return <Step key={step} id={id} step={Number(step)} query={query} />;
-  return <Run id={id} />;
+  return <Run id={id} query={query} />;
 }
 
 /** Runs › run › step › rollout, and the run's other pages. */
@@ -108,15 +129,17 @@ function Trail({ route, say }: { route: Route; say: (zh: string, en: string) => 
   const runs = useData<RunSummary[]>(paths.runs);
   const [kind, id, page, step, , row] = route.parts;
   if (kind !== "run" || !id) return <nav class="trail" />;
-  const name = runs.data?.find((run) => run.id === id)?.name ?? id;
+  const own = runOf(id);
+  const name = runs.data?.find((run) => run.id === own)?.name ?? own;
   const here = (what: boolean) => (what ? ("page" as const) : undefined);
   return (
     <nav class="trail" aria-label={say("位置", "Place")}>
-      <a href={to.run(id)} aria-current={here(!page)}>{name}</a>
+      <a href={to.run(own)} aria-current={here(!page)}>{name}</a>
+      {own !== id && <a href={to.through(id)} aria-current={here(page === "through" && !route.query.has("row"))}>{say("留出的提示", "held-out")}</a>}
       {page === "step" && <a href={to.step(id, Number(step))} aria-current={here(row === undefined)}>{say(`第 ${step} 步`, `step ${step}`)}</a>}
       {row !== undefined && <a href={to.rollout(id, Number(step), Number(row))} aria-current="page">#{row}</a>}
       <span class="trail-more">
-        {hasUnder(`${paths.run(id)}/audit`) && <a href={to.audit(id)} aria-current={here(page === "audit")}>{say("审计", "Audit")}</a>}
+        {own === id && hasUnder(`${paths.run(id)}/audit`) && <a href={to.audit(id)} aria-current={here(page === "audit")}>{say("审计", "Audit")}</a>}
         <a href={to.through(id)} aria-current={here(page === "through")}>{say("随训练", "Through time")}</a>
       </span>
     </nav>

@@ -3,6 +3,7 @@ import { useEffect, useRef, useState } from "preact/hooks";
 import { exported } from "./api";
 import type { Dialogue, Round } from "./asking";
 import { visible } from "./chips";
+import { settingsRead } from "./credit";
 import { Copied } from "./copied";
 import type { Book } from "./facts";
 import { number } from "./numbers";
@@ -152,7 +153,8 @@ function suggestions({ columns, settings }: Book, t: number, say: (zh: string, e
   const advantage = columns.advantages?.[t];
   const asked: string[] = [];
   if (columns.deltas && advantage !== undefined) asked.push(say("为什么优势 A 不直接用 δ？", "Why is A not just δ here?"));
-  if (settings.lam !== null) asked.push(settings.lam === 0.5 ? say("如果 λ = 0.95 呢？", "What if λ = 0.95?") : say("如果 λ = 0.5 呢？", "What if λ = 0.5?"));
+  const lam = settingsRead(settings).some(([symbol, value]) => symbol === "λ" && value !== null);
+  if (lam) asked.push(settings.lam === 0.5 ? say("如果 λ = 0.95 呢？", "What if λ = 0.95?") : say("如果 λ = 0.5 呢？", "What if λ = 0.5?"));
   const shown = number(advantage);
   if (/^−?\d+\.\d{2,}$/.test(shown)) asked.push(say(`${shown} 是怎么来的？`, `Where does ${shown} come from?`));
   asked.push(say("A 大于 0 就说明这个 token 是对的，对吗？", "A > 0 means that the token is correct, right?"));

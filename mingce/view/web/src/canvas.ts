@@ -31,7 +31,7 @@ export function prepare(canvas: HTMLCanvasElement, width: number, height: number
   return context;
 }
 
-export type Ink = Record<"text" | "muted" | "line" | "accent" | "soft", string>;
+export type Ink = Record<"text" | "muted" | "line" | "accent" | "soft" | "card", string>;
 const inks = new Map<boolean, Ink>();
 
 /** The page's own colours, read from the style sheet so that they are written once; reading is slow, so once a theme. */
@@ -40,7 +40,7 @@ export function ink(dark: boolean): Ink {
   if (!found) {
     const style = getComputedStyle(document.documentElement);
     const of = (name: string) => style.getPropertyValue(name).trim();
-    found = { text: of("--text"), muted: of("--muted"), line: of("--line"), accent: of("--accent"), soft: of("--soft") };
+    found = { text: of("--text"), muted: of("--muted"), line: of("--line"), accent: of("--accent"), soft: of("--soft"), card: of("--card") };
     inks.set(dark, found);
   }
   return found;

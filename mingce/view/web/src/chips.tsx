@@ -1,17 +1,23 @@
-/** A response as chips, one a token, coloured by a column.
+/** A response as the text it is, every token in the colour of a column; what the policy did not choose stands apart.
  *
- * Long responses are cut into blocks that the browser neither lays out nor paints while they are out of sight, and only
- * the blocks that hold the old and the new selection are rendered again when it moves.
+ * Tokens add nothing to the layout of the text, so only the stretches near the window are cut into tokens, the others are
+ * plain text of the same size; and when the selection moves only the stretches it leaves and enters are rendered again.
  */
 import type { ComponentChildren, RefObject } from "preact";
-import { useEffect, useRef, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { paint } from "./colours";
 import { memo } from "./memo";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
-import type { Num, Token } from "./types";
+import { roleName } from "./roles";
+import type { Num, Observation, Token } from "./types";
 
-const BLOCK = 150;
+const BLOCK = 100;
+const AT_ONCE = 400; // tokens that are cut out before anything is known of the window
+const INLINE = 3; // tokens of an observation that may stay in the line
+
+/** From the first token to before the last. */
+export type Range = readonly [number, number];
 
 export interface ChipsProps {
   tokens: readonly Token[];
@@ -21,97 +27,145 @@ export interface ChipsProps {
   selected: number | null;
   onSelect: (t: number) => void;
   label: string;
+  observations?: readonly Observation[];
+  range?: Range | null;
+  /** Told what was marked with the pointer. */
+  onRange?: (range: Range) => void;
 }
 
-export function Chips({ tokens, column, mask, limit, selected, onSelect, label }: ChipsProps) {
-  const { dark } = usePrefs();
-  const blocks = Math.max(1, Math.ceil(tokens.length / BLOCK));
+export function Chips({ tokens, column, mask, limit, selected, onSelect, label, observations, range = null, onRange }: ChipsProps) {
+  const { lang, dark } = usePrefs();
+  const stretches = useMemo(() => stretchesOf(tokens, observations ?? []), [tokens, observations]);
+  const id = useMemo(() => `t${Math.random().toString(36).slice(2, 8)}`, []);
+  const click = (event: MouseEvent) => {
+    const marked = onRange && markedRange(event.currentTarget as HTMLElement);
+    const t = tokenAt(event.target);
+    if (marked) onRange(marked);
+    else if (t !== null) onSelect(t);
+  };
+  const hover = (event: MouseEvent) => {
+    const t = tokenAt(event.target);
+    if (t !== null) (event.target as HTMLElement).title = `${t} · ${number(mask === null || mask[t] ? column?.[t] : null)}`;
+  };
+  const blocks = ([first, last]: Range) =>
+    Array.from({ length: Math.ceil((last - first) / BLOCK) }, (_, i) => {
+      const [from, to] = [first + i * BLOCK, Math.min(last, first + (i + 1) * BLOCK)];
+      const inside = selected !== null && selected >= from && selected < to;
+      const [low, high] = range ?? [0, 0];
+      return (
+        <Block key={from} {...{ id, from, to, tokens, column, mask, limit, dark }}
+          known={selected !== null && to <= selected} selected={inside ? selected : null}
+          low={clamp(low, from, to)} high={clamp(high, from, to)} />
+      );
+    });
   return (
-    <div class={blocks > 1 ? "chips long" : "chips"} role="listbox" aria-label={label}>
-      {Array.from({ length: blocks }, (_, i) => {
-        const inside = selected !== null && Math.floor(selected / BLOCK) === i;
-        return (
-          <Block
-            key={i}
-            first={i * BLOCK}
-            tokens={tokens}
-            column={column}
-            mask={mask}
-            limit={limit}
-            dark={dark}
-            selected={inside ? selected : null}
-            onSelect={onSelect}
-          />
-        );
-      })}
+    <div class="chips" role="listbox" tabIndex={0} aria-label={label} onClick={click} onMouseOver={hover}
+      aria-activedescendant={selected === null ? undefined : `${id}-${selected}`}>
+      {stretches.map(({ span, observation }) =>
+        observation ? (
+          <div key={span[0]} class="observation" role="group" data-observation={observation.role}>
+            <small>{roleName(observation.role || "observation", lang)} · {span[1] - span[0]} token</small>
+            {blocks(span)}
+          </div>
+        ) : (
+          blocks(span)
+        ),
+      )}
     </div>
   );
 }
 
-interface BlockProps extends Omit<ChipsProps, "label"> {
-  first: number;
-  dark: boolean;
+const clamp = (x: number, low: number, high: number): number => Math.min(Math.max(x, low), high);
+
+interface Stretch {
+  span: Range;
+  /** Null for what the policy said, and for a token or two given to it. */
+  observation: Observation | null;
 }
 
-/** A block far out of sight keeps its old chips until it comes near: a slider then changes only what one can see. */
-const Block = memo(function Block(props: BlockProps) {
-  const box = useRef<HTMLDivElement>(null);
-  const near = useNear(box);
-  const drawn = useRef<{ chips: ComponentChildren; selected: number | null } | null>(null);
-  if (near || !drawn.current || props.selected !== drawn.current.selected) {
-    drawn.current = { chips: chips(props), selected: props.selected };
+function stretchesOf(tokens: readonly Token[], observations: readonly Observation[]): Stretch[] {
+  const found: Stretch[] = [];
+  let at = 0;
+  for (const one of observations) {
+    const text = tokens.slice(one.start, one.end).map((token) => token.text).join("");
+    if (one.end - one.start <= INLINE && !text.includes("\n")) continue;
+    if (one.start > at) found.push({ span: [at, one.start], observation: null });
+    found.push({ span: [one.start, one.end], observation: one });
+    at = one.end;
   }
+  if (at < tokens.length || !found.length) found.push({ span: [at, tokens.length], observation: null });
+  return found;
+}
+
+function tokenAt(place: EventTarget | Node | null): number | null {
+  const element = place instanceof Element ? place : (place as Node | null)?.parentElement;
+  const t = element?.closest<HTMLElement>(".chip")?.dataset.t;
+  return t === undefined ? null : Number(t);
+}
+
+/** The tokens under the text that is marked with the pointer; null where nothing is. */
+function markedRange(box: HTMLElement): Range | null {
+  const marked = getSelection();
+  if (!marked || marked.isCollapsed || !box.contains(marked.anchorNode) || !box.contains(marked.focusNode)) return null;
+  const [a, b] = [tokenAt(marked.anchorNode), tokenAt(marked.focusNode)];
+  return a === null || b === null || a === b ? null : [Math.min(a, b), Math.max(a, b) + 1];
+}
+
+interface BlockProps {
+  id: string;
+  from: number;
+  to: number;
+  tokens: readonly Token[];
+  column: readonly Num[] | null;
+  mask: readonly Num[] | null;
+  limit: number;
+  dark: boolean;
+  /** All of it comes before the selected token. */
+  known: boolean;
+  selected: number | null;
+  low: number;
+  high: number;
+}
+
+const Block = memo(function Block(props: BlockProps) {
+  const box = useRef<HTMLSpanElement>(null);
+  const near = useNear(box, props.from < AT_ONCE) || props.selected !== null;
   return (
-    <div class="chip-block" ref={box}>
-      {drawn.current.chips}
-    </div>
+    <span class={props.known ? "chip-block known" : "chip-block"} ref={box}>
+      {near ? chips(props) : props.tokens.slice(props.from, props.to).map((token) => readable(token.text)).join("")}
+    </span>
   );
 });
 
-function useNear(box: RefObject<HTMLElement | null>): boolean {
-  const [near, setNear] = useState(false);
+function useNear(box: RefObject<HTMLElement | null>, first: boolean): boolean {
+  const [near, setNear] = useState(first);
   useEffect(() => {
-    const watch = new IntersectionObserver(([entry]) => setNear(entry.isIntersecting), {
-      root: box.current!.closest(".chips"),
-      rootMargin: "300px",
-    });
+    const watch = new IntersectionObserver(([entry]) => setNear(entry.isIntersecting), { rootMargin: "800px" });
     watch.observe(box.current!);
     return () => watch.disconnect();
   }, []);
   return near;
 }
 
-function chips({ first, tokens, column, mask, limit, dark, selected, onSelect }: BlockProps): ComponentChildren {
-  return (
-    <>
-      {tokens.slice(first, first + BLOCK).map((token, i) => {
-        const t = first + i;
-        const chosen = mask === null || !!mask[t];
-        const value = chosen && column ? column[t] : null;
-        const joined = token.glyph !== undefined && t > 0 && tokens[t - 1].glyph === token.glyph;
-        const classes = ["chip", !chosen && "given", t === selected && "selected", joined && "joined"];
-        return (
-          <button
-            key={t}
-            type="button"
-            role="option"
-            aria-selected={t === selected}
-            tabIndex={t === (selected ?? 0) ? 0 : -1}
-            class={classes.filter(Boolean).join(" ")}
-            style={paint(value, limit, dark)}
-            data-t={t}
-            title={`${t} · ${number(value)}`}
-            onClick={() => onSelect(t)}
-          >
-            {visible(token.text)}
-          </button>
-        );
-      })}
-    </>
-  );
+function chips({ id, from, to, tokens, column, mask, limit, dark, selected, low, high }: BlockProps): ComponentChildren {
+  return tokens.slice(from, to).map((token, i) => {
+    const t = from + i;
+    const chosen = mask === null || !!mask[t];
+    const classes = ["chip", !chosen && "given", t === selected && "selected", selected !== null && t < selected && "known",
+      t >= low && t < high && "ranged", token.text === "" && "piece", token.special && "special"];
+    return (
+      <span key={t} id={`${id}-${t}`} role="option" aria-selected={t === selected} class={classes.filter(Boolean).join(" ")}
+        style={paint(chosen && column ? column[t] : null, limit, dark)} data-t={t}>
+        {readable(token.text)}
+      </span>
+    );
+  });
 }
 
-/** White space and empty pieces as something one can see and click. */
+/** A token in the text: the end of a line is a mark one can click, and ends it. */
+const readable = (text: string): string => text.replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t");
+
+/** White space and empty pieces as something one can see where a token stands alone. */
 export function visible(text: string): string {
   if (text === "") return "∅";
   return text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣").replace(/^ +$/, (s) => "␣".repeat(s.length));

@@ -7,18 +7,20 @@ import { usePrefs } from "./prefs";
 import type { ColumnText, Columns, Token } from "./types";
 import { Windowed } from "./windowed";
 
-export const SIGNED = ["kl", "scores", "rewards", "deltas", "advantages", "whitened_advantages", "policy_loss"];
+export const SIGNED = ["kl", "scores", "rewards", "deltas", "advantages", "whitened_advantages", "policy_loss", "log_prob_gap"];
 const FLAGS = ["response_mask", "attention_mask", "loss_mask", "clipped", "dual_clipped", "value_clipped"];
 
 export interface ColumnsTableProps {
   tokens: readonly Token[];
   columns: Columns;
   texts: readonly ColumnText[];
+  /** The formula of the estimator that made the advantages. */
+  formula?: string;
   selected: number | null;
   onSelect: (t: number) => void;
 }
 
-export function ColumnsTable({ tokens, columns, texts, selected, onSelect }: ColumnsTableProps) {
+export function ColumnsTable({ tokens, columns, texts, formula, selected, onSelect }: ColumnsTableProps) {
   const { say, pick, dark } = usePrefs();
   const there = texts.filter((text) => text.name in columns && text.name !== "token_ids");
   const flag = (text: ColumnText) => FLAGS.includes(text.name);
@@ -44,7 +46,7 @@ export function ColumnsTable({ tokens, columns, texts, selected, onSelect }: Col
           <th class="number">t</th>
           <th class="stuck">token</th>
           {shown.map((text) => (
-            <th key={text.name} class="number" title={`${say(text.formula_zh, text.formula)}\n${pick(text)}`}>
+            <th key={text.name} class="number" title={`${(text.name === "advantages" && formula) || say(text.formula_zh, text.formula)}\n${pick(text)}`}>
               <span class="column-name">{text.name}</span>
               <span class="muted">{inline(text.symbol)}</span>
             </th>

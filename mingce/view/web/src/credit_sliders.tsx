@@ -24,15 +24,19 @@ export function CreditSliders({ what, onChange, possible, whitenings, hasKl }: C
   };
   return (
     <div class="sliders">
-      <Slider label={say("折扣", "discount")} symbol="γ" value={what.gamma} max={1} step={0.01}
-        disabled={!reads("gamma")} onChange={(gamma) => set({ gamma })} />
-      <Slider label={say("信用传多远", "reach of credit")} symbol="λ" value={what.lam} max={1} step={0.01}
-        disabled={!reads("lam")} onChange={(lam) => set({ lam })}
-        marks={[
-          { at: 0, text: say("λ=0：TD", "λ=0: TD") },
-          { at: 0.95, text: "0.95" },
-          { at: 1, text: say("λ=1：蒙特卡洛", "λ=1: Monte Carlo") },
-        ]} />
+      {reads("gamma") && (
+        <Slider label={say("折扣", "discount")} symbol="γ" value={what.gamma} max={1} step={0.01}
+          onChange={(gamma) => set({ gamma })} />
+      )}
+      {reads("lam") && (
+        <Slider label={say("信用传多远", "reach of credit")} symbol="λ" value={what.lam} max={1} step={0.01}
+          onChange={(lam) => set({ lam })}
+          marks={[
+            { at: 0, text: say("λ=0：TD", "λ=0: TD") },
+            { at: 0.95, text: "0.95" },
+            { at: 1, text: say("λ=1：蒙特卡洛", "λ=1: Monte Carlo") },
+          ]} />
+      )}
       <Slider label={say("KL 的价钱", "price of the KL")} symbol="β" value={what.beta} max={1} step={0.005}
         disabled={!hasKl} onChange={(beta) => set({ beta })} />
       {reads("n") && (

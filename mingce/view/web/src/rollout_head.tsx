@@ -17,7 +17,7 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
     [say("结束", "finish"), String(info.finish_reason ?? "–")],
     [say("估计器", "estimator"), settings.estimator ?? "–"],
     ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
-    ["β", number(settings.beta)],
+    ...(settings.beta ? [["β", number(settings.beta)] as [string, string]] : []),
   ];
   return (
     <>
@@ -37,6 +37,9 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
                 #{one.row} <span class="muted">{number(one.score, 2)}</span>
               </a>
             ))}
+          {siblings.length > 1 && has(paths.samples(id, rollout.step, rollout.row)) && (
+            <a href={to.samples(id, rollout.step, rollout.row)}>{say("并排看", "Side by side")}</a>
+          )}
         </nav>
       </header>
       {rollout.more_tokens && (
@@ -44,6 +47,7 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
           {say(`这条回答太长，只显示前 ${rollout.tokens.length.toLocaleString("zh-CN")} 个 token。`, `This rollout is too long; its first ${rollout.tokens.length.toLocaleString("en-GB")} tokens are shown.`)}
         </p>
       )}
+      {rollout.question && <p class="question">{rollout.question.slice(0, 300)}</p>}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

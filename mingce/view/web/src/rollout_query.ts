@@ -63,10 +63,10 @@ interface Pages {
 
 /** Pages of lines, asked for when they come into sight; the old ones stay until the new are there. */
 function useServed(id: string, data: Step, asked: Asked): Rows {
-  const question = new URLSearchParams(
-    Object.entries(written(asked)).flatMap(([name, value]) => (value === null ? [] : [[name, value]])),
-  ).toString();
-  const [state, setState] = useState<Pages>({ question: "", count: data.shown ?? 0, pages: new Map([[0, data.rollouts]]), error: null });
+  const seen = data.histograms ? "" : "first=1"; // asked again once the whole step is known, which tells the best of each group
+  const wanted = Object.entries(written(asked)).flatMap(([name, value]) => (value === null ? [] : [[name, value]]));
+  const question = [new URLSearchParams(wanted).toString(), seen].filter(Boolean).join("&");
+  const [state, setState] = useState<Pages>({ question: seen, count: data.shown ?? 0, pages: new Map([[0, data.rollouts]]), error: null });
   const [[first, last], see] = useState<[number, number]>([0, 0]);
   useEffect(() => {
     let wanted = true;

@@ -1,5 +1,6 @@
 /** The rollouts of a step: sort by any column, search the text, keep one group or one way of ending. */
 import { useEffect, useState } from "preact/hooks";
+import { has, paths } from "./api";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
 import { read, useRows, written, type Asked, type Key } from "./rollout_query";
@@ -24,7 +25,7 @@ export function RolloutTable({ id, data, query }: { id: string; data: Step; quer
   const arrow = (key: Key) => (asked.sort === key ? (asked.down ? " ↓" : " ↑") : "");
   return (
     <section class="card" aria-busy={rows.busy}>
-      <Filters data={data} asked={asked} count={rows.count} onChange={set} />
+      <Filters id={id} data={data} asked={asked} count={rows.count} onChange={set} />
       {rows.error && <p class="notice" role="alert">{rows.error.message}</p>}
       <Windowed
         count={rows.count}
@@ -58,13 +59,14 @@ export function RolloutTable({ id, data, query }: { id: string; data: Step; quer
 }
 
 interface FiltersProps {
+  id: string;
   data: Step;
   asked: Asked;
   count: number;
   onChange: (change: Partial<Asked>) => void;
 }
 
-function Filters({ data, asked, count, onChange }: FiltersProps) {
+function Filters({ id, data, asked, count, onChange }: FiltersProps) {
   const { say } = usePrefs();
   const [typed, setTyped] = useState(asked.search);
   useEffect(() => {
@@ -89,9 +91,14 @@ function Filters({ data, asked, count, onChange }: FiltersProps) {
         </select>
       )}
       {asked.like && (
-        <button type="button" class="tag" onClick={() => onChange({ like: "" })}>
-          {say("同组", "one group")} ✕
-        </button>
+        <>
+          <button type="button" class="tag" onClick={() => onChange({ like: "" })}>
+            {say("同组", "one group")} ✕
+          </button>
+          {has(paths.samples(id, data.step, Number(asked.like))) && (
+            <a class="tag" href={to.samples(id, data.step, Number(asked.like))}>{say("并排看", "Side by side")}</a>
+          )}
+        </>
       )}
       <span class="muted count" aria-live="polite">
         {count.toLocaleString("en-GB")} / {(data.total ?? data.rollouts.length).toLocaleString("en-GB")}
@@ -131,9 +138,9 @@ function Row({ id, data, line, onGroup }: RowProps) {
       <td>{line.finish_reason ?? "–"}</td>
       <td class="number">{number(line.max_abs_advantage)}</td>
       <td class="text">
-        <button type="button" class="plain" title={say("只看这一组", "This group only")}
+        <button type="button" class="plain" title={say("只看这一组，可并排看", "This group only, then side by side")}
           onClick={(event) => { event.stopPropagation(); onGroup(line.row); }}>
-          {line.prompt}
+          {line.question}
         </button>
       </td>
       <td class="text">{line.response}</td>

@@ -36,10 +36,14 @@ export const to = {
   runs: (query?: Query) => address("/", query),
   playground: () => address("/playground"),
   check: () => address("/check"),
-  run: (run: string) => address(`/run/${id(run)}`),
+  run: (run: string, query?: Query) => address(`/run/${id(run)}`, query),
   step: (run: string, step: number, query?: Query) => address(`/run/${id(run)}/step/${step}`, query),
   rollout: (run: string, step: number, row: number, query?: Query) =>
     address(`/run/${id(run)}/step/${step}/rollout/${row}`, query),
+  samples: (run: string, step: number, row: number, query?: Query) => address(`/run/${id(run)}/step/${step}/samples/${row}`, query),
+  worst: (run: string, step: number | null, query?: Query) =>
+    address(step === null ? `/run/${id(run)}/worst` : `/run/${id(run)}/step/${step}/worst`, query),
+  search: (run: string, query?: Query) => address(`/run/${id(run)}/search`, query),
   through: (run: string, query?: Query) => address(`/run/${id(run)}/through`, query),
   audit: (run: string, query?: Query) => address(`/run/${id(run)}/audit`, query),
 };

@@ -7,6 +7,7 @@ export interface ChartPlan {
 
 const FIRST: (string | RegExp)[][] = [
   ["critic/score/mean", "val/accuracy_sampled", "val/accuracy_greedy"],
+  [/^score\//],
   ["critic/kl"],
   ["actor/entropy"],
   ["critic/vf_loss"],
@@ -17,13 +18,14 @@ const FIRST: (string | RegExp)[][] = [
   [/^timing_s\//],
 ];
 
-/** The charts that everyone looks at, then one for each of the other metrics. */
-export function plan(run: Run): { first: ChartPlan[]; rest: ChartPlan[] } {
-  const there = Object.keys(run.series).filter((name) => run.series[name].some((value) => value !== null));
+/** The charts that everyone looks at, then one for each of the other metrics; of several runs, what any of them has. */
+export function plan(...runs: Run[]): { first: ChartPlan[]; rest: ChartPlan[] } {
+  const names = runs.flatMap((run) => Object.keys(run.series).filter((name) => run.series[name].some((value) => value !== null)));
+  const there = [...new Set(names)];
   const first = FIRST.map((wanted) => ({
     names: wanted.flatMap((one) => there.filter((name) => (typeof one === "string" ? one === name : one.test(name)))),
-  })).filter(({ names }) => names.length > 0);
-  const used = new Set(first.flatMap(({ names }) => names));
+  })).filter((chart) => chart.names.length > 0);
+  const used = new Set(first.flatMap((chart) => chart.names));
   const rest = there.filter((name) => !used.has(name)).sort().map((name) => ({ names: [name] }));
   return { first, rest };
 }

@@ -5,7 +5,8 @@
  */
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { FONT, type Ink, ink, prepare, useWidth } from "./canvas";
-import { visible } from "./chips";
+import { useBrush } from "./brush";
+import { visible, type Range } from "./chips";
 import { lineColours, paint } from "./colours";
 import { brief } from "./numbers";
 import { usePrefs } from "./prefs";
@@ -15,10 +16,10 @@ const LEFT = 58;
 const TOKENS = 34;
 const PANEL = 118;
 const GAP = 16;
-const STATE = ["values", "returns"] as const;
-const ACTION = ["rewards", "deltas", "advantages"] as const;
-const SYMBOLS: Record<string, string> = { values: "V(sₜ)", returns: "Rₜ", rewards: "rₜ", deltas: "δₜ", advantages: "Aₜ" };
-const DASHES: Record<string, number[]> = { returns: [6, 3], deltas: [2, 3] };
+export const STATE = ["values", "returns"] as const;
+export const ACTION = ["rewards", "deltas", "advantages"] as const;
+export const SYMBOLS: Record<string, string> = { values: "V(sₜ)", returns: "Rₜ", rewards: "rₜ", deltas: "δₜ", advantages: "Aₜ" };
+export const DASHES: Record<string, number[]> = { returns: [6, 3], deltas: [2, 3] };
 
 export interface StripProps {
   tokens: readonly Token[];
@@ -29,10 +30,14 @@ export interface StripProps {
   after: Num;
   selected: number | null;
   onSelect: (t: number) => void;
+  /** Told what is marked by dragging; null where nothing can be. */
+  onRange?: ((range: Range) => void) | null;
+  /** The number of the first token, where this is a part of a response. */
+  first?: number;
 }
 
 export function Strip(props: StripProps) {
-  const { tokens, columns, selected, onSelect } = props;
+  const { tokens, columns, selected, onSelect, onRange, first = 0 } = props;
   const { say, dark } = usePrefs();
   const [ref, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -56,11 +61,12 @@ export function Strip(props: StripProps) {
     draw(canvas.current, props, { width, scroll, slot, dark, hidden, whole });
   });
 
-  const pick = (event: MouseEvent) => {
-    const x = event.clientX - (event.currentTarget as HTMLElement).getBoundingClientRect().left - LEFT + scroll;
-    const t = Math.floor(x / slot);
-    if (x >= 0 && t >= 0 && t < tokens.length) onSelect(t);
+  const at = (event: MouseEvent, near: boolean): number | null => {
+    const t = Math.floor((event.clientX - ref.current!.getBoundingClientRect().left - LEFT + scroll) / slot);
+    if (near) return first + Math.min(Math.max(t, 0), tokens.length - 1);
+    return t >= 0 && t < tokens.length ? first + t : null;
   };
+  const brush = useBrush(at, onSelect, onRange ?? undefined);
 
   return (
     <figure class="strip">
@@ -82,18 +88,19 @@ export function Strip(props: StripProps) {
         class="strip-box"
         ref={ref}
         onScroll={(event) => setScroll((event.currentTarget as HTMLElement).scrollLeft)}
-        onClick={pick}
         role="img"
         aria-label={say("与 token 对齐的曲线", "Curves aligned under the tokens")}
       >
-        <canvas ref={canvas} />
+        <canvas ref={canvas} {...brush} class={onRange ? "brushed" : undefined} />
         <div class="strip-space" style={{ width: `${LEFT + whole}px` }} />
       </div>
       <figcaption>
-        {say(
-          "上：说出第 t 个 token 之前的状态 sₜ（点在 token 左边界）；下：选择第 t 个 token 这个动作（点在 token 正下方）。",
-          "Above: the state sₜ, before token t (points on the token's left border). Below: the choice of token t (points under the token).",
-        )}
+        {STATE.some((name) => columns[name])
+          ? say(
+              "上：说出第 t 个 token 之前的状态 sₜ（点在 token 左边界）；下：选择第 t 个 token 这个动作（点在 token 正下方）。",
+              "Above: the state sₜ, before token t (points on the token's left border). Below: the choice of token t (points under the token).",
+            )
+          : say("选择第 t 个 token 这个动作：点在 token 正下方。", "The choice of token t: points under the token.")}
       </figcaption>
     </figure>
   );
@@ -242,9 +249,9 @@ function axis(
 }
 
 /** A range that holds 0 and every number. */
-function range(values: readonly number[]): [number, number] {
-  const low = Math.min(0, ...values);
-  const high = Math.max(0, ...values);
+export function range(values: readonly number[]): [number, number] {
+  const low = values.reduce((a, b) => Math.min(a, b), 0);
+  const high = values.reduce((a, b) => Math.max(a, b), 0);
   return high - low > 1e-12 ? [low, high] : [0, 1];
 }
 

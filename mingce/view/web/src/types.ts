@@ -1,4 +1,4 @@
-// Written by scripts/make_page_specs.py from mingce/view/answers.py and taught.py; then `make web`.
+// Written by scripts/make_page_specs.py from mingce/view (answers, over_run, taught); then `make web`.
 // What the server says. Numbers that are not finite arrive as null.
 
 /** A run in the list of runs; `message` says why nothing of it can be shown. */
@@ -44,6 +44,7 @@ export interface Run {
   series: Record<string, (number | null)[]>;
   metrics: MetricText[];
   ledger_steps: number[];
+  validation_steps: number[];
   damaged: Damage[];
   skipped: Skipped[];
   events: RunEvent[];
@@ -84,6 +85,7 @@ export interface RolloutLine {
   finish_reason: string | null;
   max_abs_advantage: number | null;
   prompt: string;
+  question: string;
   response: string;
   best: boolean;
   worst: boolean;
@@ -124,7 +126,7 @@ export interface Step {
   shown: number;
   total: number;
   groups: Group[];
-  histograms: Record<string, Histogram>;
+  histograms: Record<string, Histogram> | null;
   parts: string[];
   endings: string[];
   settings: AccountSettings;
@@ -159,6 +161,18 @@ export interface Whitening {
   epsilon: number;
 }
 
+/** A column that the step could have and was not recorded, and the line that would record it. */
+export interface MissingColumn {
+  name: string;
+  line: Both;
+}
+
+/** A text in both languages. */
+export interface Both {
+  zh: string;
+  en: string;
+}
+
 /** A rollout of a step with every token's account; None where its numbers are such that none can be computed. */
 export interface OpenRollout {
   prompt: string;
@@ -172,6 +186,9 @@ export interface OpenRollout {
   group: string | null;
   has_texts: boolean;
   prompt_tokens: Token[];
+  conversation: Part[];
+  question: string;
+  observations: Observation[];
   info: Info;
   bootstrap: number;
   row_inputs: Record<string, number | null>;
@@ -180,6 +197,7 @@ export interface OpenRollout {
   siblings_left_out: number;
   more_tokens: boolean;
   account: RowAccount | null;
+  missing: MissingColumn[];
 }
 
 /** One token as people read it; the pieces of one character have the same glyph. */
@@ -188,6 +206,20 @@ export interface Token {
   text: string;
   glyph: number;
   special?: boolean;
+}
+
+/** A piece of a prompt: one turn's text, the template's own, or a text of nobody's; `tokens` if they are known. */
+export interface Part {
+  role: string;
+  text: string;
+  tokens: number | null;
+}
+
+/** Tokens of a response, from `start` to before `end`, that the policy did not choose; `role` is "" if unknown. */
+export interface Observation {
+  start: number;
+  end: number;
+  role: string;
 }
 
 /** What is known of a rollout besides its tokens. */
@@ -237,6 +269,7 @@ export interface Answer {
 /** The answers to one prompt over the steps; `steps_left_out` were not looked through, for there are too many. */
 export interface Through {
   prompt: string;
+  question: string;
   answers: Answer[];
   left_out: number;
   steps_left_out: number;
@@ -245,6 +278,7 @@ export interface Through {
 /** A prompt that came again, with the first place where it stands. */
 export interface Recurring {
   prompt: string;
+  question: string;
   answers: number;
   steps: number;
   step: number;
@@ -293,12 +327,6 @@ export interface SectionText {
   cases: Record<string, Both>;
   result: string | null;
   column: string | null;
-}
-
-/** A text in both languages. */
-export interface Both {
-  zh: string;
-  en: string;
 }
 
 /** Everything the page says about columns, settings and a token's account. */
@@ -375,6 +403,52 @@ export interface SeedExample {
 export interface Playground {
   examples: SeedExample[];
   errata: SeedExample[];
+}
+
+/** A token with a large number, and the text around it. */
+export interface WorstToken {
+  step: number;
+  row: number;
+  token: number;
+  value: number;
+  before: string;
+  text: string;
+  after: string;
+}
+
+/** The tokens with the largest numbers by one of `measures`; `seen` of `total` rollouts, or steps, were read. */
+export interface WorstTokens {
+  by: string;
+  measures: string[];
+  tokens: WorstToken[];
+  seen: number;
+  total: number;
+}
+
+/** A rollout whose response, or else prompt, has the text that was looked for. */
+export interface Hit {
+  row: number;
+  question: string;
+  before: string;
+  match: string;
+  after: string;
+  in_response: boolean;
+}
+
+/** The first of a step's hits, and how many it has. */
+export interface StepHits {
+  step: number;
+  count: number;
+  hits: Hit[];
+}
+
+/** The hits of `seen` steps, the newest first; `left` steps were not read, and `next` goes on before that step. */
+export interface SearchResult {
+  text: string;
+  steps: StepHits[];
+  seen: number;
+  left: number;
+  next: number | null;
 }
 
 /** A claim of the question, its verdict (right, wrong, half, near) and that verdict in words. */

@@ -42,6 +42,7 @@ export function Windowed({ count, head, row, show = null, height = 420, label, v
       ref={box}
       style={{ maxHeight: `${height}px` }}
       tabIndex={0}
+      onKeyDown={walk}
       onScroll={(event) => setTop((event.currentTarget as HTMLElement).scrollTop)}
     >
       <table aria-label={label} aria-rowcount={count + 1}>
@@ -54,4 +55,20 @@ export function Windowed({ count, head, row, show = null, height = 420, label, v
       </table>
     </div>
   );
+}
+
+/** ↑ and ↓ walk over the rows' links, from the table itself into it; Enter then opens one. */
+function walk(event: KeyboardEvent): void {
+  const down = event.key === "ArrowDown";
+  if ((!down && event.key !== "ArrowUp") || event.altKey || event.ctrlKey || event.metaKey) return;
+  const box = event.currentTarget as HTMLElement;
+  const links = [...box.querySelectorAll<HTMLAnchorElement>("tbody tr td:first-child a")];
+  const row = (event.target as HTMLElement).closest("tr");
+  const top = box.querySelector("thead")!.getBoundingClientRect().bottom;
+  const at = row ? links.findIndex((link) => row.contains(link)) : links.findIndex((link) => link.getBoundingClientRect().top >= top) - 1;
+  const next = links[at + (down ? 1 : -1)];
+  if (!next || (!row && !down)) return;
+  event.preventDefault();
+  next.focus({ preventScroll: true });
+  next.closest("tr")!.scrollIntoView({ block: "nearest" });
 }

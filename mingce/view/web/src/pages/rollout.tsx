@@ -3,10 +3,13 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { has, paths, useData } from "../api";
 import { AskPanel } from "../ask_panel";
 import { useDialogue } from "../asking";
+import type { Range } from "../chips";
+import { effectiveLambda } from "../credit";
 import { CreditMap } from "../credit_map";
+import { withDerived } from "../derived";
 import type { Book } from "../facts";
 import { Await } from "../loading";
-import { Microscope } from "../microscope";
+import { lacks, Microscope } from "../microscope";
 import { firstLevel, remember, usePrefs } from "../prefs";
 import { replace, to } from "../route";
 import { RolloutHead } from "../rollout_head";
@@ -43,12 +46,14 @@ interface OpenProps {
   words: Texts;
 }
 
-function Open({ id, query, rollout, words }: OpenProps) {
+function Open({ id, query, rollout: stored, words }: OpenProps) {
   const { say } = usePrefs();
+  const rollout = useMemo(() => withDerived(stored), [stored]);
   const [what, setWhat] = useState<WhatIf>(() => recorded(rollout));
   const [level, setLevel] = useState<Level>(firstLevel);
   const view = (query.get("view") ?? "microscope") as View;
   const asked = Number(query.get("token") ?? 0);
+  const range = useMemo(() => readRange(query.get("range"), rollout.tokens.length), [query.get("range"), rollout]);
   const selected = rollout.tokens.length ? Math.min(Math.max(0, asked || 0), rollout.tokens.length - 1) : null;
   const preferred = rollout.columns.advantages ? "advantages" : Object.keys(rollout.columns)[0];
   const wanted = query.get("column") ?? preferred;
@@ -58,24 +63,30 @@ function Open({ id, query, rollout, words }: OpenProps) {
     return { rollout, columns, settings, whitening, account };
   }, [rollout]);
   const book = useMemo(() => (view === "whatif" ? rewrite(rollout, what) : actual), [view, rollout, what, actual]);
-  const column = wanted in book.columns ? wanted : preferred;
+  const column = wanted in book.columns || lacks(rollout, wanted) ? wanted : preferred;
 
-  const address = (change: Partial<{ token: number | null; column: string; view: View }>) => {
-    const next = { token: selected, column, view, ...change };
+  const address = (change: Partial<{ token: number | null; column: string; view: View; range: Range | null }>) => {
+    const next = { token: selected, column, view, range, ...change };
     return to.rollout(id, rollout.step, rollout.row, {
       token: next.token,
+      range: next.range && `${next.range[0]}-${next.range[1] - 1}`,
       column: next.column === preferred ? null : next.column,
       view: next.view === "microscope" ? null : next.view,
     });
   };
   const select = (token: number) => replace(address({ token }));
+  const mark = (marked: Range | null) => replace(address({ range: marked, token: marked ? nearest(selected, marked) : selected }));
   const dialogue = useDialogue(id, rollout.step, rollout.row);
-  useTokenKeys(rollout.tokens.length, selected, select);
+  useTokenKeys(rollout.tokens.length, selected, select, {
+    range,
+    onRange: (marked, token) => replace(address({ range: marked, token })),
+  });
   useEffect(() => remember("level", level), [level]);
 
+  const summed = rollout.settings.estimator === null || effectiveLambda(rollout.settings.estimator, 1) !== null || view === "map";
   const tabs: [View, string][] = [
     ["microscope", say("显微镜", "Microscope")],
-    ["map", say("信用图", "Credit map")],
+    ...(summed ? [["map", say("信用图", "Credit map")] as [View, string]] : []),
     ["whatif", say("假如", "What if")],
   ];
   return (
@@ -93,13 +104,26 @@ function Open({ id, query, rollout, words }: OpenProps) {
       </nav>
       {view === "whatif" && <WhatIfPanel rollout={rollout} what={what} onChange={setWhat} />}
       <Microscope
-        {...{ book, words, column, selected, level }}
+        {...{ book, words, column, selected, range, level }}
         picture={view === "map" ? <CreditMap book={book} selected={selected} onSelect={select} /> : undefined}
         below={view === "microscope" && selected !== null && <AskPanel {...{ dialogue, book, level }} t={selected} onSelect={select} />}
         onColumn={(name) => replace(address({ column: name }))}
         onSelect={select}
+        onRange={mark}
         onLevel={setLevel}
       />
     </>
   );
 }
+
+/** "120-180", both ends included, as far as the response reaches; null for anything else. */
+function readRange(text: string | null, count: number): Range | null {
+  const found = /^(\d{1,9})-(\d{1,9})$/.exec(text ?? "");
+  if (!found) return null;
+  const [first, last] = [Number(found[1]), Math.min(Number(found[2]), count - 1)];
+  return first <= last ? [first, last + 1] : null;
+}
+
+/** The selected token if it is within the range, else the range's first. */
+const nearest = (selected: number | null, [first, last]: Range): number =>
+  selected !== null && selected >= first && selected < last ? selected : first;

@@ -1,19 +1,22 @@
-/** One run: charts over its steps, each with what it means; a click on a point goes to the step. */
+/** One run: held-out answers through training, charts over its steps with what they mean, and its newest answers. */
 import { useMemo, useState } from "preact/hooks";
-import { exported, paths, useData, useNews } from "../api";
-import { Chart } from "../chart";
-import { seriesColours } from "../colours";
+import { exported, paths, runOf, useData, useNews } from "../api";
+import { readLook, writtenLook, type CurveLook } from "../curves";
+import { HeldOut } from "../held_out";
+import { toSearch, useKeys } from "../keys";
 import { Await } from "../loading";
-import { Formula } from "../math";
+import { CurveBar, MetricCard } from "../metric_card";
+import { Newest } from "../newest";
 import { Notices } from "../notices";
 import { usePrefs } from "../prefs";
-import { go, to } from "../route";
-import { plan, type ChartPlan } from "../run_charts";
+import { go, replace, to } from "../route";
+import { plan } from "../run_charts";
+import { SearchBox } from "../search_box";
 import { StatusMark } from "../status";
 import type { Run as RunData } from "../types";
 
-export function Run({ id }: { id: string }) {
-  const [live, setLive] = useState(true);
+export function Run({ id, query }: { id: string; query: URLSearchParams }) {
+  const [live, setLive] = useState(false);
   const news = useNews(id, live);
   const [range, setRange] = useState<Range | null>(null);
   const whole = useData<RunData>(paths.run(id), news);
@@ -21,62 +24,53 @@ export function Run({ id }: { id: string }) {
   const run = range && part.data ? part : whole;
   const training = run.data?.status === "training";
   if (run.data && training !== live) setLive(training);
+  useKeys({ "/": toSearch });
   return (
-    <main>
-      <Await of={run}>{(data) => <Charts id={id} run={data} range={range} onRange={setRange} />}</Await>
+    <main class="wide">
+      <Await of={run}>{(data) => <Page {...{ id, query, news, range }} run={data} onRange={setRange} />}</Await>
     </main>
   );
 }
 
 type Range = [number, number];
 
-interface ChartsProps {
+interface PageProps {
   id: string;
+  query: URLSearchParams;
   run: RunData;
+  news: number;
   range: Range | null;
   onRange: (range: Range | null) => void;
 }
 
-function Charts({ id, run, range, onRange }: ChartsProps) {
+function Page({ id, query, run, news, range, onRange }: PageProps) {
   const { say } = usePrefs();
-  const { first, rest } = useMemo(() => plan(run), [run]);
-  const [all, setAll] = useState(false);
+  const look = readLook(query);
+  const place = Number(query.get("prompt") ?? 1) - 1 || 0;
+  const set = (change: Partial<CurveLook & { place: number }>) => {
+    const next = { ...look, place, ...change };
+    replace(to.run(id, { prompt: next.place > 0 ? next.place + 1 : null, ...writtenLook(next) }));
+  };
   return (
     <>
       <header class="page-head">
         <h1>{run.name}</h1>
         <StatusMark status={run.status} />
+        {!exported && run.ledger_steps.length > 0 && (
+          <>
+            <a href={to.worst(id, null)}>{say("最突出的 token", "Worst tokens")}</a>
+            <a href={to.runs({ compare: runOf(id) })}>{say("与别的运行比较", "Compare with other runs")}</a>
+            <SearchBox id={id} />
+          </>
+        )}
         <StepJump id={id} steps={run.ledger_steps} />
       </header>
       <Notices run={run} />
-      <p class="muted hint">
-        {say("点图上的点进入那一步。", "Click a point to open its step.")}
-        {run.every > 1 && !exported && (
-          <> {say(`每 ${run.every} 步画出最小与最大值；横向拖动可放大。`, `Of every ${run.every} steps the least and the greatest value is drawn; drag across a chart to zoom in.`)}</>
-        )}
-        {range && (
-          <button type="button" class="tag" onClick={() => onRange(null)}>
-            {say(`第 ${range[0]}–${range[1]} 步`, `steps ${range[0]}–${range[1]}`)} ✕
-          </button>
-        )}
-      </p>
-      <div class="chart-grid">
-        {first.map((chart) => (
-          <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} onRange={onRange} />
-        ))}
+      <HeldOut {...{ id, run, news, place }} onPlace={(next) => set({ place: next })} />
+      <div class="run-body">
+        <Charts {...{ id, run, range, onRange, look }} onLook={set} />
+        <Newest {...{ id, run, news }} />
       </div>
-      {rest.length > 0 && (
-        <button type="button" class="more" aria-expanded={all} onClick={() => setAll(!all)}>
-          {all ? say("收起", "Fewer") : say(`其余 ${rest.length} 个指标`, `${rest.length} more metrics`)}
-        </button>
-      )}
-      {all && (
-        <div class="chart-grid">
-          {rest.map((chart) => (
-            <MetricCard key={chart.names[0]} id={id} run={run} chart={chart} onRange={onRange} />
-          ))}
-        </div>
-      )}
       <details class="card config">
         <summary>{say("设置", "Settings")}</summary>
         <dl>
@@ -92,83 +86,84 @@ function Charts({ id, run, range, onRange }: ChartsProps) {
   );
 }
 
-/** The way to a step without a mouse. */
+interface ChartsProps {
+  id: string;
+  run: RunData;
+  range: Range | null;
+  onRange: (range: Range | null) => void;
+  look: CurveLook;
+  onLook: (look: CurveLook) => void;
+}
+
+function Charts({ id, run, range, onRange, look, onLook }: ChartsProps) {
+  const { say } = usePrefs();
+  const { first, rest } = useMemo(() => plan(run), [run]);
+  const [all, setAll] = useState(false);
+  const card = (names: string[]) => <RunCard key={names[0]} {...{ id, run, names, onRange, look, onLook }} />;
+  return (
+    <div class="run-charts">
+      <CurveBar look={look} onChange={onLook} />
+      <p class="muted hint">
+        {say("点图上的点进入那一步。", "Click a point to open its step.")}
+        {run.every > 1 && !exported && (
+          <> {say(`每 ${run.every} 步画出最小与最大值；横向拖动可放大。`, `Of every ${run.every} steps the least and the greatest value is drawn; drag across a chart to zoom in.`)}</>
+        )}
+        {range && (
+          <button type="button" class="tag" onClick={() => onRange(null)}>
+            {say(`第 ${range[0]}–${range[1]} 步`, `steps ${range[0]}–${range[1]}`)} ✕
+          </button>
+        )}
+      </p>
+      <div class="chart-grid">{first.map(({ names }) => card(names))}</div>
+      {rest.length > 0 && (
+        <button type="button" class="more" aria-expanded={all} onClick={() => setAll(!all)}>
+          {all ? say("收起", "Fewer") : say(`其余 ${rest.length} 个指标`, `${rest.length} more metrics`)}
+        </button>
+      )}
+      {all && <div class="chart-grid">{rest.map(({ names }) => card(names))}</div>}
+    </div>
+  );
+}
+
+type RunCardProps = Omit<ChartsProps, "range"> & { names: string[] };
+
+function RunCard({ id, run, names, onRange, look, onLook }: RunCardProps) {
+  const lines = useMemo(() => names.map((name) => ({ name, values: run.series[name] })), [names.join(), run]);
+  const open = (step: number) => {
+    const found = nearest(run.ledger_steps, step);
+    if (found !== null) go(to.step(id, found));
+  };
+  return (
+    <MetricCard {...{ names, lines, look }} metrics={run.metrics} steps={run.steps} every={run.every}
+      onRange={run.every > 1 && !exported ? onRange : undefined}
+      onPick={run.ledger_steps.length ? open : undefined}
+      onFull={() => onLook({ ...look, full: true })} />
+  );
+}
+
+function nearest(steps: readonly number[], step: number): number | null {
+  return steps.reduce<number | null>((best, one) => (best === null || Math.abs(one - step) < Math.abs(best - step) ? one : best), null);
+}
+
+/** The way to a step without a mouse: the one that is typed, or the nearest there is. */
 function StepJump({ id, steps }: { id: string; steps: number[] }) {
   const { say } = usePrefs();
   if (steps.length === 0) return null;
   return (
-    <label class="jump">
-      {say("到第几步", "Open step")}
-      <select value="" onChange={(event) => go(to.step(id, Number(event.currentTarget.value)))}>
-        <option value="" disabled>
-          {steps[0]} – {steps.at(-1)}
-        </option>
-        {steps.map((step) => (
-          <option key={step} value={step}>
-            {step}
-          </option>
-        ))}
-      </select>
-    </label>
+    <form
+      class="jump"
+      onSubmit={(event) => {
+        event.preventDefault();
+        const typed = new FormData(event.currentTarget).get("step");
+        const found = nearest(steps, Number(typed));
+        if (typed !== "" && found !== null) go(to.step(id, found));
+      }}
+    >
+      <label>
+        {say("到第几步", "Open step")}{" "}
+        <input name="step" type="number" min={steps[0]} max={steps.at(-1)} placeholder={`${steps[0]}–${steps.at(-1)}`} />
+      </label>
+      <button type="submit" class="tag">{say("去", "Go")}</button>
+    </form>
   );
-}
-
-function MetricCard({ id, run, chart, onRange }: { id: string; run: RunData; chart: ChartPlan; onRange: (range: Range) => void }) {
-  const { say, pick, dark } = usePrefs();
-  const colours = seriesColours(dark);
-  const lines = useMemo(() => chart.names.map((name) => ({ name, values: run.series[name] })), [chart, run]);
-  const texts = chart.names.map((name) => meaning(run, name));
-  const shared = new Set(texts.map((text) => text && pick(text))).size === 1 ? texts[0] : null;
-  const open = (step: number) => {
-    const nearest = run.ledger_steps.reduce<number | null>(
-      (best, one) => (best === null || Math.abs(one - step) < Math.abs(best - step) ? one : best),
-      null,
-    );
-    if (nearest !== null) go(to.step(id, nearest));
-  };
-  return (
-    <figure class="card chart-card" data-metric={chart.names[0]}>
-      <figcaption>
-        <ul class="metric-names">
-          {chart.names.map((name, i) => (
-            <li key={name}>
-              <span class="key-line" style={{ background: colours[i % colours.length] }} />
-              <code>{name}</code>
-            </li>
-          ))}
-        </ul>
-        <span class="readout" data-readout />
-      </figcaption>
-      <Chart
-        steps={run.steps}
-        lines={lines}
-        every={run.every}
-        onRange={run.every > 1 && !exported ? onRange : undefined}
-        onPick={run.ledger_steps.length ? open : undefined}
-        label={say(`${chart.names[0]} 随步数变化`, `${chart.names[0]} over steps`)}
-      />
-      <div class="meaning">
-        {shared ? (
-          <p>{pick(shared)}</p>
-        ) : (
-          texts.map((text, i) => text && (
-            <p key={chart.names[i]}>
-              <code>{chart.names[i].split("/").slice(1).join("/")}</code> {pick(text)}
-            </p>
-          ))
-        )}
-        {texts[0]?.formula && (
-          <p class="muted">
-            <Formula formula={say(texts[0].formula_zh, texts[0].formula)} />
-          </p>
-        )}
-      </div>
-    </figure>
-  );
-}
-
-/** A metric's text, or that of the family it belongs to (`timing_s/<stage>`). */
-function meaning(run: RunData, name: string) {
-  const family = `${name.split("/")[0]}/<`;
-  return run.metrics.find((one) => one.name === name) ?? run.metrics.find((one) => one.name.startsWith(family)) ?? null;
 }

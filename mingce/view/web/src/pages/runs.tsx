@@ -1,22 +1,29 @@
 /** All runs found; two or more can be laid over each other. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useState } from "preact/hooks";
 import { exported, get, paths, useData } from "../api";
-import { Chart } from "../chart";
-import { seriesColours } from "../colours";
+import { readLook, writtenLook, type CurveLook } from "../curves";
 import { Await } from "../loading";
 import { number } from "../numbers";
 import { usePrefs } from "../prefs";
 import { replace, to } from "../route";
 import { Sparkline } from "../sparkline";
 import { StatusMark } from "../status";
-import type { Num, Run, RunSummary } from "../types";
+import type { RunSummary } from "../types";
+import { Compare, MOST } from "./compare";
 
 const PAGE = 200; // runs in one answer
-const COMPARED = ["critic/score/mean", "critic/kl", "actor/entropy", "critic/vf_explained_var"];
+const AGAIN = 4000; // milliseconds after which the list is asked for anew while a run trains
 
 export function Runs({ query }: { query: URLSearchParams }) {
   const { say } = usePrefs();
-  const runs = useData<RunSummary[]>(paths.runs);
+  const [asked, setAsked] = useState(0);
+  const runs = useData<RunSummary[]>(paths.runs, asked);
+  const training = !exported && (runs.data ?? []).some((run) => run.status === "training");
+  useEffect(() => {
+    if (!training) return;
+    const timer = setInterval(() => setAsked((n) => n + 1), AGAIN);
+    return () => clearInterval(timer);
+  }, [training]);
   const [more, setMore] = useState<RunSummary[]>([]);
   const [done, setDone] = useState(false);
   const load = (offset: number) =>
@@ -24,11 +31,10 @@ export function Runs({ query }: { query: URLSearchParams }) {
       setMore([...more, ...found]);
       setDone(found.length === 0);
     });
-  const picked = (query.get("compare") ?? "").split(",").filter(Boolean);
-  const pick = (id: string) => {
-    const next = picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id];
-    replace(to.runs({ compare: next.length ? next.join(",") : null }));
-  };
+  const picked = [...new Set((query.get("compare") ?? "").split(",").filter(Boolean))].slice(0, MOST);
+  const look = readLook(query);
+  const show = (next: string[], how: CurveLook) => replace(to.runs({ compare: next.length ? next.join(",") : null, ...writtenLook(how) }));
+  const pick = (id: string) => show(picked.includes(id) ? picked.filter((one) => one !== id) : [...picked, id], look);
   return (
     <main>
       <h1>{say("运行", "Runs")}</h1>
@@ -49,7 +55,7 @@ export function Runs({ query }: { query: URLSearchParams }) {
                 </button>
               )}
               {picked.length >= 2 ? (
-                <Compare ids={picked} />
+                <Compare ids={picked} look={look} onLook={(how) => show(picked, how)} />
               ) : (
                 all.length > 1 && <p class="muted hint">{say("勾选两个以上即可比较。", "Tick two or more to compare them.")}</p>
               )}
@@ -90,53 +96,5 @@ function RunCard({ run, picked, onPick }: { run: RunSummary; picked: boolean; on
       <Sparkline values={run.spark} />
       <span class="run-fact when muted">{when ? when.toLocaleString(lang === "zh" ? "zh-CN" : "en-GB", { dateStyle: "medium", timeStyle: "short" }) : ""}</span>
     </li>
-  );
-}
-
-/** The same metric of several runs over each other; steps that a run does not have stay empty. */
-function Compare({ ids }: { ids: string[] }) {
-  const { say, dark } = usePrefs();
-  const [runs, setRuns] = useState<Run[]>([]);
-  const key = ids.join(",");
-  useEffect(() => {
-    let wanted = true;
-    void Promise.all(ids.map((id) => get<Run>(paths.run(id)))).then((found) => wanted && setRuns(found), () => undefined);
-    return () => {
-      wanted = false;
-    };
-  }, [key]);
-  const charts = useMemo(() => {
-    const steps = [...new Set(runs.flatMap((run) => run.steps))].sort((a, b) => a - b);
-    return COMPARED.map((name) => ({
-      name,
-      steps,
-      lines: runs.map((run) => {
-        const at = new Map(run.steps.map((step, i) => [step, run.series[name]?.[i] ?? null]));
-        return { name: run.name, values: steps.map((step): Num => at.get(step) ?? null) };
-      }),
-    }));
-  }, [runs]);
-  const colours = seriesColours(dark);
-  return (
-    <section>
-      <h2>{say("比较", "Compare")}</h2>
-      <p class="series-key">
-        {runs.map((run, i) => (
-          <span key={run.id}>
-            <span class="key-line" style={{ background: colours[i % colours.length] }} /> {run.name}
-          </span>
-        ))}
-      </p>
-      <div class="chart-grid">
-        {charts.map((chart) => (
-          <figure key={chart.name} class="card chart-card">
-            <figcaption>
-              <code>{chart.name}</code> <span class="readout" data-readout />
-            </figcaption>
-            <Chart steps={chart.steps} lines={chart.lines} label={chart.name} />
-          </figure>
-        ))}
-      </div>
-    </section>
   );
 }

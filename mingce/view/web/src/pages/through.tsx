@@ -1,17 +1,15 @@
 /** The same prompt across training: its answers step by step, and one token position followed through them. */
-import { useMemo, useState } from "preact/hooks";
-import { paths, useData } from "../api";
-import { Chips, visible } from "../chips";
+import { useState } from "preact/hooks";
+import { AnswerList, useColumn } from "../answer_list";
+import { paths, runOf, useData } from "../api";
+import { visible } from "../chips";
 import { paint } from "../colours";
-import { Legend } from "../legend";
 import { Await } from "../loading";
 import { largest, number } from "../numbers";
 import { usePrefs } from "../prefs";
 import { to } from "../route";
 import { Sparkline } from "../sparkline";
 import type { Answer, Run, Prompts as PromptsData, Recurring, Through as ThroughData } from "../types";
-
-const COLUMNS: [string, string][] = [["advantages", "Aₜ"], ["values", "V(sₜ)"], ["returns", "Rₜ"], ["rewards", "rₜ"], ["deltas", "δₜ"]];
 
 export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   const { say } = usePrefs();
@@ -22,7 +20,9 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   const run = useData<Run>(paths.run(id));
   return (
     <main>
-      <h1>{say("同一个提示，随训练", "One prompt through time")}</h1>
+      <h1>
+        {id === runOf(id) ? say("同一个提示，随训练", "One prompt through time") : say("一个留出的提示，随训练", "A held-out prompt through time")}
+      </h1>
       {(data.data?.steps_left_out ?? 0) > 0 && (
         <p class="card notice">
           {say(`步数太多：均匀挑选着看，略过了 ${data.data!.steps_left_out} 步。`, `There are too many steps: ${data.data!.steps_left_out} of them, evenly spread, were not looked through.`)}
@@ -31,7 +31,7 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
       <Await of={data}>
         {(found) =>
           "answers" in found ? (
-            <Answers id={id} prompt={found.prompt} answers={found.answers} />
+            <Answers id={id} prompt={found.question} answers={found.answers} />
           ) : (
             <Prompts id={id} prompts={found.prompts} latest={run.data?.ledger_steps.at(-1) ?? null} />
           )
@@ -55,7 +55,7 @@ function Prompts({ id, prompts, latest }: { id: string; prompts: Recurring[]; la
     <ul class="card prompt-list">
       {prompts.map((one) => (
         <li key={one.prompt}>
-          <a href={to.through(id, { step: one.step, row: one.row })}>{one.prompt}</a>
+          <a href={to.through(id, { step: one.step, row: one.row })}>{one.question}</a>
           <span class="muted">{say(`${one.answers} 个回答`, `${one.answers} answers`)}</span>
         </li>
       ))}
@@ -65,10 +65,8 @@ function Prompts({ id, prompts, latest }: { id: string; prompts: Recurring[]; la
 
 function Answers({ id, prompt, answers }: { id: string; prompt: string; answers: Answer[] }) {
   const { say } = usePrefs();
-  const [column, setColumn] = useState("advantages");
+  const [column, setColumn, there] = useColumn(answers, "advantages");
   const [position, setPosition] = useState(0);
-  const there = COLUMNS.filter(([name]) => answers.some((answer) => answer.columns[name]));
-  const limit = useMemo(() => largest(answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
   const longest = Math.max(1, ...answers.map((answer) => answer.tokens.length));
   return (
     <>
@@ -85,19 +83,8 @@ function Answers({ id, prompt, answers }: { id: string; prompt: string; answers:
               ))}
             </select>
           </label>
-          <Legend limit={limit} symbol={column} />
         </div>
-        <ol class="answers">
-          {answers.map((answer) => (
-            <li key={`${answer.step}-${answer.row}`}>
-              <a class="answer-step" href={to.rollout(id, answer.step, answer.row, { token: position })}>
-                {say(`第 ${answer.step} 步`, `step ${answer.step}`)} <span class="muted">{number(answer.score, 2)}</span>
-              </a>
-              <Chips tokens={answer.tokens} column={answer.columns[column] ?? null} mask={answer.columns.response_mask ?? null}
-                limit={limit} selected={position} onSelect={setPosition} label={answer.response} />
-            </li>
-          ))}
-        </ol>
+        <AnswerList id={id} answers={answers} column={column} selected={position} onSelect={setPosition} />
       </section>
       <section class="card">
         <h2>{say(`第 ${position} 个位置`, `Position ${position}`)}</h2>

@@ -1,0 +1,25 @@
+/** Columns that no ledger stores: differences of two that it has, and the TD errors where a trainer did not keep them. */
+import type { Columns, Num, Rollout } from "./types";
+
+export const GAP = "log_prob_gap";
+/** What a derived column is made of. */
+export const MADE_OF: Record<string, readonly [string, string]> = { [GAP]: ["rollout_log_probs", "old_log_probs"] };
+
+/** The rollout with its derived columns. */
+export function withDerived(rollout: Rollout): Rollout {
+  const columns: Columns = { ...rollout.columns };
+  for (const [name, [a, b]] of Object.entries(MADE_OF)) {
+    if (columns[a] && columns[b]) columns[name] = columns[a].map((x, t) => difference(x, columns[b][t]));
+  }
+  const deltas = rollout.account?.lists.delta;
+  if (!columns.deltas && columns.values && deltas?.some((x) => x !== null)) columns.deltas = deltas;
+  return { ...rollout, columns };
+}
+
+const difference = (x: Num, y: Num): Num => (x === null || y === null ? null : x - y);
+
+/** The columns that `name` waits for; none where it is there. */
+export function lacking(rollout: Rollout, name: string): string[] {
+  if (rollout.columns[name]) return [];
+  return (MADE_OF[name] ?? [name]).filter((one) => !rollout.columns[one]);
+}

@@ -1,0 +1,144 @@
+"""The tokens of a step, or of a run, with the largest numbers: where an update pulls hardest, or something is odd."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+
+from mingce.record.store import LedgerFileError
+from mingce.sources.rollouts import damage_reported, token_ids
+from mingce.sources.source import Array, Ragged, Source
+from mingce.view.over_run import WorstToken, WorstTokens
+
+TOP = 20
+SECONDS = 4.0  # of looking, for one answer
+BEFORE, AFTER = 14, 6  # tokens around the one that is shown
+_COLUMNS = ("response_mask", "advantages", "ratio", "rollout_log_probs", "old_log_probs", "entropy")
+
+
+class Place(NamedTuple):
+    """A token, and how far its number is from the usual."""
+
+    size: float
+    step: int
+    row: int
+    t: int
+    value: float
+
+
+Top = dict[str, list[Place]]
+
+
+def _gap(batch: Mapping[str, Ragged]) -> Array:
+    drawn, trained = batch["rollout_log_probs"].values, batch["old_log_probs"].values
+    gap: Array = drawn.astype(np.float64) - trained
+    return gap
+
+
+MEASURES: dict[str, tuple[tuple[str, ...], Callable[[Mapping[str, Ragged]], Array], Callable[[Array], Array]]] = {
+    "advantages": (("advantages",), lambda batch: batch["advantages"].values, np.abs),
+    "ratio": (("ratio",), lambda batch: batch["ratio"].values, lambda ratio: np.abs(np.log(np.maximum(ratio, 1e-30)))),
+    "gap": (("rollout_log_probs", "old_log_probs"), _gap, np.abs),
+    "entropy": (("entropy",), lambda batch: batch["entropy"].values, lambda entropy: entropy),
+}
+"""By name: the columns it takes, its number, and what is largest where it is worst. `gap` is log q − log π_old."""
+
+
+def worst_of_step(source: Source, step: int, seconds: float = SECONDS) -> tuple[Top, int]:
+    """The worst tokens by each measure that the step has, and how many of its rollouts were looked at in time."""
+    top: Top = {}
+    first, until = 0, time.monotonic() + seconds
+    with damage_reported(source, step):
+        for batch in source.batches(step, _COLUMNS):
+            chosen = batch["response_mask"].values.astype(bool)
+            for name, (columns, number, size) in MEASURES.items():
+                if all(column in batch for column in columns):
+                    values = number(batch)
+                    found = _largest(batch["response_mask"], values, size(values), chosen, step, first)
+                    top[name] = _merged(top.get(name, []), found)
+            first += len(batch["response_mask"].offsets) - 1
+            if time.monotonic() > until:
+                break
+    return top, first
+
+
+def _largest(mask: Ragged, values: Array, sizes: Array, chosen: Array, step: int, first: int) -> list[Place]:
+    there = np.flatnonzero(chosen & np.isfinite(sizes))
+    if len(there) > TOP:
+        there = there[np.argpartition(sizes[there], -TOP)[-TOP:]]
+    rows = np.searchsorted(mask.offsets, there, side="right") - 1
+    places = zip(there.tolist(), rows.tolist(), strict=True)
+    return [
+        Place(float(sizes[at]), step, first + row, at - int(mask.offsets[row]), float(values[at])) for at, row in places
+    ]
+
+
+def _merged(one: Sequence[Place], other: Sequence[Place]) -> list[Place]:
+    return sorted([*one, *other], key=lambda place: (-place.size, *place[1:]))[:TOP]
+
+
+class RunTop:
+    """The worst tokens of the steps looked at so far: the newest first, then evenly spread over the run."""
+
+    def __init__(self, source: Source):
+        self._source = source
+        self._seen: set[int] = set()
+        self._stamps: dict[int, object] = {}
+        self.top: Top = {}
+
+    def look(self, seconds: float = SECONDS) -> tuple[int, int]:
+        """Looks at more steps as long as there is time; how many were looked at, and how many there are."""
+        steps = self._source.ledger_steps()
+        if not self._seen <= set(steps) or any(self._source.stamp(s) != was for s, was in self._stamps.items()):
+            self._seen, self._stamps, self.top = set(), {}, {}
+        until = time.monotonic() + seconds
+        for step in spread(steps):
+            if step in self._seen:
+                continue
+            try:
+                stamp = self._source.stamp(step)
+                found, _ = worst_of_step(self._source, step, max(until - time.monotonic(), 0.1))
+                for name, places in found.items():
+                    self.top[name] = _merged(self.top.get(name, []), places)
+                self._stamps[step] = stamp
+            except LedgerFileError:  # reported with the run
+                pass
+            self._seen.add(step)
+            if time.monotonic() > until:
+                break
+        shown = {place.step for places in self.top.values() for place in places}
+        self._stamps = {step: stamp for step, stamp in self._stamps.items() if step in shown}
+        return len(self._seen), len(steps)
+
+
+def spread(steps: Sequence[int]) -> list[int]:
+    """The newest step, the oldest, then those in the midst of what lies between, again and again."""
+    if len(steps) < 3:
+        return list(steps)[::-1]
+    order, gaps = [steps[-1], steps[0]], [(0, len(steps) - 1)]
+    for low, high in gaps:  # grows meanwhile
+        if high - low > 1:
+            middle = (low + high) // 2
+            order.append(steps[middle])
+            gaps += [(low, middle), (middle, high)]
+    return order
+
+
+def shown(source: Source, top: Top, by: str, seen: int, total: int) -> WorstTokens:
+    """The answer for one measure, with the text around each token."""
+    measures = [name for name in MEASURES if name in top]
+    by = by if by in top else measures[0] if measures else ""
+    return WorstTokens(by, measures, [_shown(source, place) for place in top.get(by, [])], seen, total)
+
+
+def _shown(source: Source, place: Place) -> WorstToken:
+    names = ("token_ids", "response_mask")
+    stored = source.rollouts(place.step, [place.row], names, place.t + 1 + AFTER)[0]
+    start = max(place.t - BEFORE, 0)
+    texts = [token.text for token in source.tokens().tokens(token_ids(stored)[start:])]
+    at = place.t - start
+    before, after = "".join(texts[:at]), "".join(texts[at + 1 :])
+    return WorstToken(place.step, place.row, place.t, place.value, before, texts[at], after)
