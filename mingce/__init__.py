@@ -6,6 +6,7 @@ What is for your own code, each with an example to run (examples/):
     estimator, policy_loss                                               own_estimator.py
     train                                                                `mingce train` from code, gives the run
     load_run                                                             runs and dumps as frames    query_runs.py
+    watch, unwatch                                                       another trainer's steps    watch_trl_grpo.py
 
 A reward of your own is a plain function in a file (own_reward.py). Names are imported when first used: `import mingce`
 loads neither torch nor transformers.
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from mingce.engine.local import build_roles
     from mingce.ledger import Ledger
     from mingce.metrics import compute_metrics
+    from mingce.watching.watch import unwatch, watch
 
 __version__ = "0.1.0"
 
@@ -37,6 +39,8 @@ __all__ = [
     "policy_loss",
     "read_config",
     "train",
+    "unwatch",
+    "watch",
 ]
 
 _MODULES = {
@@ -49,6 +53,8 @@ _MODULES = {
     "policy_loss": "mingce.algorithms.own",
     "read_config": "mingce.config.reading",
     "train": "mingce.api",
+    "unwatch": "mingce.watching.watch",
+    "watch": "mingce.watching.watch",
 }
 
 

@@ -120,6 +120,14 @@ _TABLE = (
         aliases=("eos_mask", "action_mask", "token_loss_mask"),
     ),
     Column(
+        "turn", "turn_t", "action", "int64", "turn_t = 0, 1, …: the policy's turn that y_t is in, or answers", (),
+        "actor.generate",
+    ),
+    Column(
+        "role", "who_t", "action", "int64", "who_t = 1 assistant (m_t = 1), 2 tool, 3 user, 4 system; 0 on padding", (),
+        "actor.generate",
+    ),
+    Column(
         "loss_mask", "ℓ_t", "action", "bool", "ℓ_t = m_t, and 0 on rows cut by the length limit if truncation = mask",
         ("response_mask",), f"{_ADVANTAGE}:truncation_rule",
     ),
@@ -233,7 +241,13 @@ _TABLE = (
     Column("prompt", "x", "row", "str", "as the tokenizer saw it", (), "data"),
     Column("prompt_ids", "x_ids", "row", "list[int]", "token ids of x", (), "data", aliases=("queries", "prompts")),
     Column("response", "y", "row", "str", "decode(y_t where n_t = 1)", (), "actor.generate"),
-    Column("finish_reason", "finish", "row", "str", "stop | length", (), "actor.generate"),
+    Column("finish_reason", "finish", "row", "str", "stop | length | error", (), "actor.generate"),
+    Column("conversation", "conv", "row", "int", "number of the conversation in its step", (), "actor.generate"),
+    Column("segment", "seg", "row", "int", "0, 1, …: which part of its conversation the row is", (), "actor.generate"),
+    Column("turn_rewards", "r^env_k", "row", "list[float]", "what turn k of the row earned", (), "actor.generate"),
+    Column("tool_calls", "calls", "row", "int", "tool calls of the conversation", (), "actor.generate"),
+    Column("malformed_calls", "malformed", "row", "int", "turns with a call that cannot be read", (), "actor.generate"),
+    Column("drift", "drift", "row", "int", "first t where encoding anew differs, or −1", (), "actor.generate"),
     Column("score_parts", "parts", "row", "dict[str, float]", "named parts of the score", (), "reward.score"),
     Column(
         "bootstrap_value", "V(s_T)", "row", "float", "critic at the state after the last token", (), "critic.values",
@@ -244,9 +258,19 @@ _TABLE = (
     Column("temperature", "τ", "row", "float", "softmax(logits / τ)", (), "actor.generate"),
 )  # fmt: skip
 
+ROLES = ("", "assistant", "tool", "user", "system")
+"""What the numbers in the column `role` stand for."""
+
 COLUMNS: dict[str, Column] = {column.name: column for column in _TABLE}
 TOKEN_COLUMNS: dict[str, Column] = {name: c for name, c in COLUMNS.items() if c.alignment != "row"}
 ROW_COLUMNS: dict[str, Column] = {name: c for name, c in COLUMNS.items() if c.alignment == "row"}
+DERIVED: dict[str, Column] = {
+    "log_prob_gap": Column(
+        "log_prob_gap", "g_t", "action", "float32", "g_t = log q(a_t) − log π_old(a_t)",
+        ("rollout_log_probs", "old_log_probs"), "page",
+    ),
+}  # fmt: skip
+"""What no ledger stores: the page computes it from two columns, where it has both."""
 ALIASES: dict[str, str] = {alias: column.name for column in _TABLE for alias in column.aliases}
 
 _SYMBOLS = {

@@ -19,20 +19,30 @@ from mingce.specs import Estimator, find_estimator
 
 def assign_credit(ledger: Ledger, config: Config, beta: float) -> None:
     """Fills kl, rewards, loss_mask, the estimator's columns and whitened_advantages; `beta` is the price of the KL."""
+    assign_rewards(ledger, config, beta)
+    assign_advantages(ledger, config)
+    if whitens(config):
+        ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], ledger.loss_mask)})
+
+
+def assign_rewards(ledger: Ledger, config: Config, beta: float) -> None:
+    """Fills kl and rewards; `beta` is the price of the KL."""
     mask, kl = ledger.mask, config.kl
     if "ref_log_probs" in ledger:
         ledger.fill({"kl": kl_penalty(ledger["old_log_probs"], ledger["ref_log_probs"], kl.estimator, mask, kl.clamp)})
         ledger.fill({"rewards": kl_rewards(ledger["scores"], ledger["kl"], mask, beta)})
     else:
         ledger.fill({"rewards": ledger["scores"]})
-    spec = find_estimator(config.estimator)
+
+
+def assign_advantages(ledger: Ledger, config: Config) -> None:
+    """Fills loss_mask and the estimator's columns."""
+    mask, spec = ledger.mask, find_estimator(config.estimator)
     cut = torch.tensor([reason == "length" for reason in ledger.row("finish_reason")], device=mask.device)
     after = torch.tensor(ledger.row("bootstrap_value"), device=mask.device) if spec.needs_critic else None
     bootstrap, loss_mask = truncation_rule(config.credit.truncation, cut.bool(), mask, after)
     ledger.fill({"loss_mask": loss_mask})
     ledger.fill(credit_columns(ledger, spec, vars(config.credit), bootstrap))
-    if whitens(config):
-        ledger.fill({"whitened_advantages": masked_whiten(ledger["advantages"], ledger.loss_mask)})
 
 
 def credit_columns(

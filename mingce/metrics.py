@@ -6,9 +6,9 @@ a clock or an optimizer is listed in MEASURED, so that the reference page covers
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from mingce.base.texts import named, texts
 
@@ -120,6 +120,44 @@ def _cut_share(ledger: Ledger) -> float:
     return sum(reason == "length" for reason in reasons) / len(reasons) if reasons else 0.0
 
 
+def _of_conversations(name: str, numbers: Callable[[Ledger], Tensor]) -> Iterator[Metric]:
+    """Mean, maximum and minimum over the rows of conversations."""
+    return _three(name, "turn", "rollouts", lambda x: numbers(x).float())
+
+
+def _turns(ledger: Ledger) -> Tensor:
+    last = (ledger["turn"] * ledger.mask).amax(dim=1) if ledger.width else ledger.mask.sum(dim=1)
+    first = (ledger["turn"] + (~ledger.mask) * 2**31).amin(dim=1) if ledger.width else last
+    rows = ledger.mask.any(dim=1)
+    return (last - first + 1)[rows]
+
+
+def _conversations(ledger: Ledger) -> int:
+    return max(len(set(ledger.rows.get("conversation", range(len(ledger))))), 1)
+
+
+def _calls_each(ledger: Ledger) -> float:
+    return sum(ledger.rows.get("tool_calls", [])) / _conversations(ledger)
+
+
+def _segments_each(ledger: Ledger) -> float:
+    return len(ledger) / _conversations(ledger)
+
+
+def _malformed_share(ledger: Ledger) -> float:
+    """Of the turns that hold a call, readable or not; 0 where none does."""
+    malformed = sum(ledger.rows.get("malformed_calls", []))
+    return malformed / max(malformed + sum(ledger.rows.get("tool_calls", [])), 1)
+
+
+def _share_of_rows(name: str, counts: Callable[[Any], bool]) -> Callable[[Ledger], float]:
+    def share(ledger: Ledger) -> float:
+        values = ledger.rows.get(name, [])
+        return sum(map(counts, values)) / len(values) if values else 0.0
+
+    return share
+
+
 NO_ADVANTAGE = 1e-9
 """An advantage up to this is 0 but for rounding."""
 
@@ -169,13 +207,21 @@ METRICS: tuple[Metric, ...] = (
     *_of_lengths("response_length", lambda x: x.mask.sum(dim=1)),
     Metric("response_length/clip_ratio", ("response_mask",), "share", _cut_share),
     *_of_lengths("prompt_length", _prompt_lengths),
+    *_of_conversations("agent/turns", _turns),
+    Metric("agent/tool_calls", ("turn",), "conversations", _calls_each),
+    Metric("agent/malformed_share", ("turn",), "calls", _malformed_share),
+    Metric("agent/failed_share", ("turn",), "share", _share_of_rows("finish_reason", lambda value: value == "error")),
+    Metric("agent/drift_share", ("turn",), "share", _share_of_rows("drift", lambda value: value >= 0)),
+    Metric("agent/segments", ("turn",), "conversations", _segments_each),
 )
 _BY_NAME = {metric.name: metric for metric in METRICS}
 
 MEASURED = (
     "actor/grad_norm", "actor/lr", "actor/updates", "critic/grad_norm", "critic/lr", "critic/updates",
-    "critic/kl_coeff", "score/<part>", "val/accuracy_greedy", "val/accuracy_sampled", "val/score_mean", "audit/bugs",
-    "audit/suspicious", "timing_s/<stage>", "perf/restarts", "perf/tokens_per_second",
+    "critic/kl_coeff", "score/<part>", "val/accuracy_greedy", "val/accuracy_sampled", "val/score_mean",
+    "critic/score/mean/<data_source>", "val/accuracy_greedy/<data_source>", "val/accuracy_sampled/<data_source>",
+    "val/score_mean/<data_source>", "val/prompts", "audit/bugs",
+    "audit/suspicious", "agent/ids_as_sampled", "timing_s/<stage>", "perf/restarts", "perf/tokens_per_second",
 )  # fmt: skip
 
 
@@ -197,4 +243,29 @@ def compute_metrics(ledger: Ledger) -> dict[str, float]:
     for row in ledger.rows.get("score_parts", []):
         for name, value in row.items():
             parts.setdefault(name, []).append(value)
-    return metrics | {f"score/{name}": sum(values) / len(values) for name, values in parts.items()}
+    metrics |= {f"score/{name}": sum(values) / len(values) for name, values in parts.items()}
+    return metrics | _scores_by_source(ledger)
+
+
+def _scores_by_source(ledger: Ledger) -> dict[str, float]:
+    """The mean score of each data source, where there are several."""
+    sources = ledger.rows.get("data_source", [])
+    if "scores" not in ledger or len(set(sources)) < 2:
+        return {}
+    return by_source("critic/score/mean", sources, ledger["scores"].sum(dim=1).tolist())
+
+
+def by_source(name: str, sources: Sequence[str], values: Sequence[float]) -> dict[str, float]:
+    """The mean of the values of each data source, named after it: `val/accuracy_sampled/gsm8k` of `openai/gsm8k`.
+
+    A source keeps its whole name where two end alike.
+    """
+    of: dict[str, list[float]] = {}
+    for source, value in zip(sources, values, strict=True):
+        of.setdefault(source, []).append(float(value))
+    ends = [source.rpartition("/")[2] for source in of]
+    short = dict(zip(of, ends, strict=True))
+    return {
+        f"{name}/{short[source] if ends.count(short[source]) == 1 else source}": sum(numbers) / len(numbers)
+        for source, numbers in of.items()
+    }

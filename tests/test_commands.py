@@ -239,7 +239,7 @@ def test_eval_on_a_data_file_asks_every_row(run: Path, tmp_path: Path) -> None:
     with pytest.raises(DataError, match="no built-in scorer for data_source 'mine'"):
         evaluated(run, task=str(file))
     file.write_text('{"prompt": "Is 1+1=2?"}\n', encoding="utf-8")
-    with pytest.raises(DataError, match="has no column `data_source`"):
+    with pytest.raises(DataError, match=r"no built-in scorer for data_source .mine."):
         evaluated(run, task=str(file))
 
 

@@ -41,17 +41,17 @@ def during_validation(monkeypatch: pytest.MonkeyPatch, number: int, what: signal
     """Sends this process a signal in the midst of the validation of that number (from 1); which were completed."""
     usual, asked, completed = validation.validate, [0], list[int]()
 
-    def validate(roles: Any, config: Any, on_progress: Callable[[int, int], None]) -> Any:
+    def validate(roles: Any, config: Any, before: Any, on_progress: Callable[[int, int, float], None]) -> Any:
         asked[0] += 1
         mine, sent = asked[0], [False]
 
-        def progress(done: int, total: int) -> None:
-            on_progress(done, total)
+        def progress(done: int, total: int, share: float) -> None:
+            on_progress(done, total, share)
             if mine == number and not sent[0]:
                 sent[0] = True
                 os.kill(os.getpid(), what)
 
-        result = usual(roles, config, progress)
+        result = usual(roles, config, before, progress)
         completed.append(mine)
         return result
 

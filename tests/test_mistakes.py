@@ -61,7 +61,7 @@ def test_train_mistakes(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureF
         ("model.path=model",): "config.json",
         ("model.path=halfmodel",): "halfmodel",
         ("model.device=tpu",): "tpu",
-        ("sampling.stop=[等于]",): "sampling.stop",
+        ("sampling.stop=['']",): "sampling.stop",
     }
     for words, says in mistakes.items():
         code, said = mingce(monkeypatch, capsys, "train", *SMALL, *words)

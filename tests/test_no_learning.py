@@ -36,6 +36,11 @@ pytestmark = pytest.mark.usefixtures("english")
         (SAME, "scores", "scored 0.1"),
         ({"train/rows_without_signal": 1.0}, "advantages", f"now {CONFIG.samples_per_prompt}"),
         ({"critic/rewards/min": -3.0, "critic/kl_coeff": 7.0}, "kl", "β is now 7"),
+        (
+            {"critic/score/mean": 0.1, "critic/rewards/mean": -0.2, "critic/kl_coeff": 7.0},
+            "kl_cost",
+            "0.3 off the mean",
+        ),
         ({"actor/grad_norm": 0.0}, "gradient", "exactly 0"),
     ],
 )
@@ -58,6 +63,10 @@ def test_each_cause_is_told_with_its_numbers_when_several_steps_show_it(
         {"response_length/clip_ratio": 1.0},  # fixed lengths may be meant, and the scores differ
         {"response_length/max": 1.0, "response_length/clip_ratio": 1.0},  # max_new_tokens=1
         {"train/rows_without_signal": 0.99},
+        {
+            "critic/score/mean": 0.01,
+            "critic/rewards/mean": -0.02,
+        },  # few are right yet, and the KL costs next to nothing
         {"actor/grad_norm": 0.0, "actor/updates": 0.0},  # stopped early by target_kl
     ],
 )
@@ -169,3 +178,27 @@ def test_runs_that_learn_are_not_told_of(tmp_path: Path, words: list[str]) -> No
     overrides = [f"root={tmp_path}", "name=run", "validation.every=0", *(word for word in words if "=" in word)]
     start.train(Console(file=said, width=400), recipe, overrides)
     assert Run.open(tmp_path / "run", readonly=True).events("no-learning") == []
+
+
+@pytest.mark.parametrize(
+    ("words", "beta", "warned"),
+    [
+        ([], 0.01, False),
+        (["sampling.max_new_tokens=300"], 0.16 / 300, False),
+        (["sampling.max_new_tokens=300", "kl.reward_coef=0.01"], 0.01, True),
+        (["sampling.max_new_tokens=4"], 0.01, False),
+        (["kl.loss_coef=0.1"], 0.0, False),
+        (["kl.reward_coef=0"], 0.0, False),
+    ],
+)
+def test_what_the_kl_can_cost_is_said_at_the_start_and_the_default_goes_by_the_length(
+    words: list[str], beta: float, warned: bool
+) -> None:
+    config = read_config(None, words)
+    assert config.kl.reward_coef == pytest.approx(beta)
+    said = report.remarks(config)
+    assert any(warning and "is dear for answers of" in text for text, warning in said) == warned
+    cost = beta * report.USUAL_DRIFT * config.sampling.max_new_tokens
+    assert any(f"pays {cost:.2g} over {config.sampling.max_new_tokens} tokens" in text for text, _ in said) == (
+        beta > 0
+    )

@@ -61,7 +61,8 @@ def make_ledger(rows: int, width: int, seed: int = 0, *, step: int = 0, lengths:
             numbers = torch.randn(rows, width, generator=generator) * 10 ** torch.randint(
                 -44, 38, (1,), generator=generator
             )
-            columns[name] = numbers > 0 if column.dtype == "bool" else numbers.nan_to_num()
+            kinds = {"bool": numbers > 0, "int64": numbers.nan_to_num().clamp(-9, 9).long()}
+            columns[name] = kinds.get(column.dtype, numbers.nan_to_num())
     return ledger.fill(columns)
 
 

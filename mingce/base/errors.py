@@ -60,6 +60,10 @@ class RewardError(MingceError):
     """A reward function cannot be loaded, raised, or took too long."""
 
 
+class EnvironmentFault(MingceError):
+    """An environment or a tool of it raised, hung, or answered with what it may not."""
+
+
 class ModelError(MingceError):
     """A model or tokenizer directory cannot be used."""
 

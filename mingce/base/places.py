@@ -11,6 +11,9 @@ from pathlib import Path
 from mingce.base.errors import RunError
 from mingce.base.texts import sentence
 
+EMBEDDED_MODELS = {name: Path(__file__).parent.parent / "models" / name for name in ("tiny", "calculator")}
+"""Models that come with the package, by name."""
+
 _STEP = re.compile(r"step-([0-9]{6,12})")
 NOT_THERE = frozenset({errno.ENOENT, errno.ENOTDIR, errno.ELOOP, errno.ENXIO, errno.EISDIR, errno.ENAMETOOLONG})
 """Errors that say no such file is there. Any other (permissions, a disk or network that fails) says nothing of it."""

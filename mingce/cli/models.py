@@ -84,11 +84,17 @@ def export(
 @group.command(epilog="Example: mingce check data/train.parquet --function reward.py")
 def check(
     task: Annotated[str, typer.Argument(metavar="TASK_OR_DATA", help="a task's name or a data file")],
+    settings: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="KEY=VALUE", help="settings such as data.prompt_key=problem", show_default=False),
+    ] = None,
     task_lang: Annotated[Lang, typer.Option(help="of an embedded task's prompts: zh or en")] = Lang.zh,
     function: Annotated[
-        str | None, typer.Option(metavar="FILE.py[:NAME]", help="score with this compute_score instead")
+        str | None, typer.Option(metavar="FILE.py[:NAME]", help="score with this reward function instead")
     ] = None,
-    full_marks: Annotated[float, typer.Option(help="with --function: the score from which an answer is right")] = 1.0,
+    full_marks: Annotated[
+        float | None, typer.Option(help="with a function: the score from which an answer is right, 1 if left out")
+    ] = None,
     examples: Annotated[int, typer.Option(help="how many examples")] = 20,
     time_limit: Annotated[float | None, typer.Option(help="seconds for scoring one answer")] = None,
     lang: LangOption = None,
@@ -98,7 +104,7 @@ def check(
 
     fine = command.run(
         console, task, lang=task_lang.value, function=function, full_marks=full_marks, examples=examples,
-        time_limit=time_limit,
+        time_limit=time_limit, overrides=settings or [],
     )  # fmt: skip
     if not fine:
         raise typer.Exit(2)

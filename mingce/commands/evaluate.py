@@ -19,18 +19,18 @@ from mingce.base.errors import DataError, RunError, SettingError
 from mingce.base.numbers import percent, rounded
 from mingce.base.terminal import make_console, print_note
 from mingce.base.texts import sentence
-from mingce.config import Config
-from mingce.engine.local import fitting_examples, task_of
+from mingce.config import Config, JudgeConfig
+from mingce.engine.local import fitting_examples, task_of, worlds_of
+from mingce.progress.tokens import visible
 from mingce.record.targets import Step
 from mingce.roles.actor import Actor
-from mingce.roles.reward import Judge, function_pool, reward_scorer
+from mingce.roles.reward import Judge, extra_members, reward_scorer
 from mingce.tasks.base import Example, Task
 from mingce.tasks.rows import READERS
 from mingce.tasks.scoring import prompt_text
 from mingce.training.evaluation import Answer, Evaluation, evaluate
 from mingce.training.opening import Opened, open_policy
 from mingce.training.trust import expect_trust
-from mingce.watch.tokens import visible
 
 SHOWN = 5
 LONGEST_SHOWN = 80
@@ -65,10 +65,11 @@ def run(
     run = None if opened.run is None else opened.run.path
     expect_trust(run, config, overrides, trust=trust, command="eval")
     asked, task_scores = task_of(config)
+    opened.actor.worlds = worlds_of(config, asked, opened.actor)
     prompts = _held_out(asked, opened.actor, config)
     chosen = [prompts[i] for i in range(min(examples or config.validation.examples, len(prompts)))]
-    function = function_pool(config.reward)
-    scorer = reward_scorer(asked, config.reward, function, task_scores=task_scores)
+    members = extra_members(config.reward)
+    scorer = reward_scorer(asked, config.reward, members, task_scores=task_scores)
     columns = TextColumn(_say("progress")), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn()
     aside = make_console(stderr=True)
     try:
@@ -77,10 +78,10 @@ def run(
             evaluation = evaluate(
                 opened.actor,
                 scorer,
-                Judge(asked, config.reward, function),
+                Judge(asked, config.reward, members),
                 chosen,
                 samples or config.samples_per_prompt,
-                lambda done, total: progress.update(bar, completed=done, total=total),
+                lambda done, total, _: progress.update(bar, completed=done, total=total),
             )
     finally:
         scorer.close()
@@ -103,7 +104,7 @@ def on_task(config: Config, task: str) -> Config:
         config,
         task=task,
         data=replace(config.data, train=[], held_out=[]),
-        reward=replace(config.reward, function=None, model=None),
+        reward=replace(config.reward, function=[], model=None, judge=JudgeConfig()),
     )
 
 

@@ -23,8 +23,8 @@ from mingce.plan.tables import (
     time_table,
 )
 from mingce.plan.values import plan_values
-from mingce.watch.bars import STAGE_COLOURS, progress_bar
-from mingce.watch.text import MUTED
+from mingce.progress.bars import STAGE_COLOURS, progress_bar
+from mingce.progress.text import MUTED
 
 _FINE, _CLOSE, _FULL = "#64c7a8", "#ffd166", "#e76f8a"
 _COLOURS = STAGE_COLOURS | {"ref_log_probs": "#9d79d6", "refresh": "#8d99ae", "fits": "#4ea8de", "full": MUTED}

@@ -18,10 +18,10 @@ from mingce.commands.findings import Finding
 from mingce.config import as_values, read_config
 from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
+from mingce.progress.plain import PlainProgress
 from mingce.record.run import Run
 from mingce.training.opening import open_policy
 from mingce.training.trainer import Trainer
-from mingce.watch.plain import PlainWatch
 
 CLOSE = 1e-4
 """How far a log-prob of the sampler may lie from the trainer's, and an advantage from its float64 twin."""
@@ -56,7 +56,7 @@ def self_test(lang: str, model: str) -> Iterator[Finding]:
     with tempfile.TemporaryDirectory(prefix="mingce-doctor-") as directory:
         try:
             with Run.create(directory, "doctor", as_values(config)) as run:
-                trainer = Trainer(run, config, roles, PlainWatch(Console(file=io.StringIO()), lang))
+                trainer = Trainer(run, config, roles, PlainProgress(Console(file=io.StringIO()), lang))
                 begin = time.perf_counter()
                 for step in range(1, STEPS + 1):
                     ledger, measured = trainer.step(step)

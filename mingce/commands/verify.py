@@ -21,7 +21,7 @@ MOST = 40
 def run(console: Console, path: Path, *, as_json: bool = False) -> int:
     """Prints what is damaged and what no checksum covers; the exit code."""
     opened = Run.open(path, readonly=True)
-    opened.ledger.check_bounds = check_ledger
+    opened.ledger.check_bounds = opened.validation.check_bounds = check_ledger
     if as_json:
         files = list(verify(opened))
         numbers = counts(files)

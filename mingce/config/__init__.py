@@ -12,10 +12,22 @@ from __future__ import annotations
 
 from mingce.config.checks import check_ranges, check_specs
 from mingce.config.reading import as_values, config_of, merged_config, read_config
-from mingce.config.table import Config, LearnerConfig, RayConfig, RewardConfig, describe, settings, value_of
+from mingce.config.table import (
+    AgentConfig,
+    Config,
+    JudgeConfig,
+    LearnerConfig,
+    RayConfig,
+    RewardConfig,
+    describe,
+    settings,
+    value_of,
+)
 
 __all__ = [
+    "AgentConfig",
     "Config",
+    "JudgeConfig",
     "LearnerConfig",
     "RayConfig",
     "RewardConfig",

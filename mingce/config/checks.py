@@ -35,13 +35,15 @@ _AT_LEAST_ONE = (
     "prompts_per_step", "samples_per_prompt", "minibatch_rollouts", "critic.minibatch_rollouts", "micro_batch_tokens",
     "data.max_prompt_tokens", "sampling.max_new_tokens", "sampling.max_rows", "actor.epochs", "critic.epochs",
     "keep.checkpoint_every", "keep.last", "keep.optimizer", "credit.n", "credit.k", "ray.ranks", "ray.cpus",
+    "agent.max_turns", "reward.judge.at_once",
 )  # fmt: skip
 _AT_LEAST_ZERO = (
     "steps", "threads", "model.lora.rank", "sampling.top_k", "kl.reward_coef", "kl.loss_coef", "actor.lr", "critic.lr",
     "actor.grad_clip", "critic.grad_clip", "actor.warmup_steps", "critic.warmup_steps", "critic.warmup",
-    "validation.every", "validation.examples", "audit.every", "keep.ledger_every", "keep.best", "actor.clip_low",
-    "actor.clip_high", "actor.entropy_coef", "reward.workers", "ray.critic_ranks", "ray.reference_ranks",
-    "ray.reward_ranks", "ray.max_restarts",
+    "validation.every", "validation.examples", "audit.every", "keep.ledger_every", "keep.validation_prompts",
+    "keep.best", "actor.clip_low", "actor.clip_high", "actor.entropy_coef", "reward.workers", "ray.critic_ranks",
+    "ray.reference_ranks", "ray.reward_ranks", "ray.max_restarts", "agent.turn_tokens", "agent.observation_tokens",
+    "agent.workers", "validation.budget",
 )  # fmt: skip
 
 
@@ -58,9 +60,14 @@ def check_config(config: Config) -> None:
             raise SettingError(f"{key} must lie between 0 and 1, but is {value_of(config, key)}.")
     if config.ray.timeout <= 0:
         raise SettingError(f"ray.timeout must be above 0 seconds, but is {config.ray.timeout}.")
+    if config.agent.time_limit <= 0:
+        raise SettingError(f"agent.time_limit must be above 0 seconds, but is {config.agent.time_limit}.")
     if config.sampling.temperature <= 0:
         raise SettingError("sampling.temperature must be above 0 for training: a greedy policy does not explore.")
+    if "" in config.sampling.stop:
+        raise SettingError("sampling.stop has an empty text in it, which would end every response; leave it out.")
     _check_kl(config)
+    _check_weights(config)
     check_specs(config)
 
 
@@ -84,6 +91,26 @@ def _check_kl(config: Config) -> None:
             f"kl.loss_estimator={in_loss} as a loss does not depend on the reference; use {in_loss}+ or one of "
             f"{', '.join(kind.name for kind in KL_KINDS.values() if kind.as_loss)}."
         )
+
+
+def _check_weights(config: Config) -> None:
+    """As many weights as there are things to weigh, and grades that can be divided by the best of them."""
+    data, reward = config.data, config.reward
+    if data.weights and len(data.weights) != len(data.train):
+        raise SettingError(
+            f"data.weights has {len(data.weights)} numbers for {len(data.train)} files of data.train; give one each."
+        )
+    if data.weights and not (min(data.weights) >= 0 and 0 < sum(data.weights) < float("inf")):
+        raise SettingError("data.weights must be finite, 0 or more, and not all 0.")
+    if len(reward.function_weight) not in (1, len(reward.function)):
+        raise SettingError(
+            f"reward.function_weight has {len(reward.function_weight)} numbers for {len(reward.function)} functions; "
+            "give one for all or one each."
+        )
+    if not all(abs(weight) < float("inf") for weight in reward.function_weight):
+        raise SettingError("reward.function_weight must be finite numbers.")
+    if not reward.judge.best > 0:
+        raise SettingError(f"reward.judge.best is the best grade and must be above 0, but is {reward.judge.best}.")
 
 
 def check_specs(config: Config) -> None:

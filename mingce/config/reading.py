@@ -30,7 +30,7 @@ def merged_config(recipe: str | Path | None = None, overrides: Sequence[str] = (
     layers += [_override(override) for override in overrides]
     for layer in layers[1:]:
         _known_keys(OmegaConf.to_container(layer))
-    return _merged(layers)
+    return _merged([layers[0], *(_listed(OmegaConf.to_container(layer)) for layer in layers[1:])])
 
 
 def _merged(layers: Sequence[Any]) -> Config:
@@ -69,7 +69,7 @@ def config_of(values: dict[str, Any]) -> Config:
 
     values = _renamed(values)
     _known_keys(values)
-    return _merged([OmegaConf.structured(Config), values])
+    return _merged([OmegaConf.structured(Config), _listed(values)])
 
 
 def as_values(config: Config) -> dict[str, Any]:
@@ -97,6 +97,18 @@ def _renamed(values: Any) -> Any:
         return values
     rest = {name: value for name, value in values.items() if name != "lang"}
     return rest | {"data": {"lang": values["lang"]} | rest.get("data", {})}
+
+
+def _listed(values: Any, prefix: str = "") -> Any:
+    """The values with a list of one where a setting that takes several is given one, and an empty one for none."""
+    several = {key for key, _, default in settings() if isinstance(default, list)}
+
+    def listed(key: str, value: Any) -> Any:
+        if isinstance(value, dict):
+            return _listed(value, key + ".")
+        return value if key not in several or isinstance(value, list) else [] if value is None else [value]
+
+    return {name: listed(f"{prefix}{name}", value) for name, value in values.items()}
 
 
 def _long(key: str) -> str:

@@ -17,7 +17,13 @@ class DataConfig:
 
     lang: str = "zh"
     train: list[str] = field(default_factory=list)
+    weights: list[float] = field(default_factory=list)
     held_out: list[str] = field(default_factory=list)
+    prompt_key: str | None = None
+    answer_key: str | None = None
+    source_key: str | None = None
+    system: str | None = None
+    chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     max_prompt_tokens: int = 1024
     overlong: str = "filter"
     chat: bool = True
@@ -59,18 +65,55 @@ class SamplingConfig:
 
 
 @dataclass
+class JudgeConfig:
+    """A language model behind an OpenAI-compatible address that grades answers."""
+
+    url: str | None = None
+    model: str | None = None
+    prompt: str | None = None
+    best: float = 10.0
+    weight: float = 1.0
+    at_once: int = 16
+
+
+@dataclass
 class RewardConfig:
     """What pays, beyond the task's own score."""
 
-    function: str | None = None
-    function_weight: float = 1.0
+    function: list[str] = field(default_factory=list)
+    function_weight: list[float] = field(default_factory=lambda: [1.0])
     model: str | None = None
     model_weight: float = 1.0
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
     task_weight: float = 1.0
     full_marks: float = 1.0
     workers: int = 0
     time_limit: float | None = None
     on_error: str = "stop"
+
+    @property
+    def scores_files(self) -> bool:
+        """Whether anything here scores answers to data files, which then need no scorer of their own."""
+        return bool(self.function) or self.model is not None or self.judge.url is not None
+
+    @property
+    def function_weights(self) -> list[float]:
+        """A weight for each function; one number is for all of them."""
+        return self.function_weight * (len(self.function) if len(self.function_weight) == 1 else 1)
+
+
+@dataclass
+class AgentConfig:
+    """Conversations of several turns, with tools or another environment."""
+
+    tools: list[str] = field(default_factory=list)
+    tool_format: str = "auto"
+    max_turns: int = 4
+    turn_tokens: int = 0
+    observation_tokens: int = 0
+    workers: int = 8
+    time_limit: float = 30.0
+    on_error: str = "0"
 
 
 @dataclass
@@ -85,11 +128,18 @@ class CreditConfig:
     whiten: str = "auto"
 
 
+LARGEST_BETA = 0.01
+WHOLE_ANSWER = 0.16
+BY_LENGTH = -1.0
+"""kl.reward_coef that is chosen by the length of answers: a nat on every token costs a whole answer this much at most,
+so that a long answer's KL does not outweigh a score of 1."""
+
+
 @dataclass
 class KLConfig:
     """The price of drifting from the reference."""
 
-    reward_coef: float = 0.01
+    reward_coef: float = BY_LENGTH
     loss_coef: float = 0.0
     estimator: str = "k1"
     loss_estimator: str = "k3+"
@@ -144,6 +194,7 @@ class ValidationConfig:
 
     every: int = 10
     examples: int = 200
+    budget: float = 300.0
 
 
 @dataclass
@@ -159,6 +210,7 @@ class KeepConfig:
     """What is written while training."""
 
     ledger_every: int = 1
+    validation_prompts: int = 16
     checkpoint_every: int = 10
     last: int = 2
     best: int = 1
@@ -213,6 +265,7 @@ class Config:
     model: ModelConfig = field(default_factory=ModelConfig)
     sampling: SamplingConfig = field(default_factory=SamplingConfig)
     reward: RewardConfig = field(default_factory=RewardConfig)
+    agent: AgentConfig = field(default_factory=AgentConfig)
     credit: CreditConfig = field(default_factory=CreditConfig)
     kl: KLConfig = field(default_factory=KLConfig)
     actor: ActorConfig = field(default_factory=ActorConfig)
@@ -220,6 +273,12 @@ class Config:
     validation: ValidationConfig = field(default_factory=ValidationConfig)
     audit: AuditConfig = field(default_factory=AuditConfig)
     keep: KeepConfig = field(default_factory=KeepConfig)
+
+    def __post_init__(self) -> None:
+        """Chooses β where it is left to the length: none in the reward where the loss has the KL."""
+        if self.kl.reward_coef == BY_LENGTH:
+            fitting = min(LARGEST_BETA, WHOLE_ANSWER / max(self.sampling.max_new_tokens, 1))
+            self.kl.reward_coef = 0.0 if self.kl.loss_coef > 0 else fitting
 
     @property
     def critic_has_adapters(self) -> bool:
@@ -248,6 +307,8 @@ def describe(key: str, lang: str) -> str:
         kl_kinds=comma.join(KL_KINDS),
         aggregations=comma.join(AGGREGATIONS),
         losses=semicolon.join(losses),
+        largest_beta=LARGEST_BETA,
+        whole_answer=WHOLE_ANSWER,
     )
 
 

@@ -39,7 +39,7 @@ from mingce.models.sampling import Generation, Sampling
 from mingce.roles.actor import LocalActor
 from mingce.roles.critic import LocalCritic
 from mingce.roles.reference import LocalReference
-from mingce.roles.reward import function_pool, reward_scorer
+from mingce.roles.reward import extra_members, reward_scorer
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
 
@@ -118,8 +118,8 @@ class Rank:
             load_own(loss=self.config.actor.loss)  # advantages are the driver's
         if "reward" in self.roles:
             task, task_scores = task_of(self.config)
-            function = function_pool(self.config.reward)
-            self.scorer = reward_scorer(task, self.config.reward, function, task_scores=task_scores)
+            members = extra_members(self.config.reward)
+            self.scorer = reward_scorer(task, self.config.reward, members, task_scores=task_scores)
             self.scorer.start()
         if set(self.roles) == {"reward"}:
             return None

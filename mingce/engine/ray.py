@@ -23,15 +23,18 @@ from mingce.engine.local import Roles, fitting_prompts, load_specs, needs_refere
 from mingce.engine.rank import Facts
 from mingce.engine.shares import balanced
 from mingce.ledger import Ledger
+from mingce.models.conversations import Limits, Transcript
 from mingce.models.loading import load_tokenizer
 from mingce.models.sampling import Generation, Sampling
 from mingce.record.tensor_files import Stored
 from mingce.roles.actor import roll_out
 from mingce.roles.critic import fill_bootstrap
 from mingce.roles.learner import OnProgress
-from mingce.roles.reward import Judge, Reward, function_pool
+from mingce.roles.reward import Judge, Reward, extra_members
+from mingce.roles.worlds import Table, Worlds
 from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
+from mingce.tasks.environment import EnvironmentTask
 
 LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
 
@@ -77,6 +80,8 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     r = config.ray
     load_specs(config)
     task, _ = task_of(config)
+    if isinstance(task, EnvironmentTask):
+        raise SettingError(f"{task.name} has environments, which engine=ray does not run; use engine=local.")
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)
     ranks_of = {"actor": r.ranks, "reward": r.reward_ranks}
@@ -107,7 +112,7 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
         RayCritic(of["critic"], config) if "critic" in of else None,
         RayReference(of["reference"]) if "reference" in of else None,
         Reward(RayScorer(of["reward"]), tokenizer, config.seed),
-        Judge(task, config.reward, function_pool(config.reward)),
+        Judge(task, config.reward, extra_members(config.reward)),
         task,
         tokenizer,
         train,
@@ -185,6 +190,7 @@ class RayActor:
     def __init__(self, group: Group, facts: Facts, tokenizer: PreTrainedTokenizerBase, config: Config):
         self.group, self.facts, self.tokenizer, self.config = group, facts, tokenizer, config
         self.pad_id, self.sampling = facts.pad_id, facts.sampling
+        self.worlds: Worlds | None = None
         self.learner = RayLearner(group, "actor")
 
     @property
@@ -228,6 +234,16 @@ class RayActor:
         if on_progress is not None:
             on_progress(rows, int(mask.sum()))
         return Generation(token_ids, mask, log_probs, reasons)
+
+    def converse(
+        self,
+        table: Table,
+        sampling: Sampling,
+        seeds: Sequence[int],
+        limits: Limits,
+        on_progress: OnProgress | None = None,
+    ) -> list[Transcript]:
+        raise AssertionError("tasks with environments are refused")
 
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
         return _columns(self.group, "actor", "log_probs", ledger.only())

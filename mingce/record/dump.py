@@ -72,6 +72,8 @@ class Dump:
     remarks: list[tuple[str, str]] = field(default_factory=list)  # (中文, English) about the reading: a missing shard …
     path: str = ""
     step: int | None = None
+    rows_of: int | None = None
+    """How many rows the step had, where these are a part of them: then nothing that takes the whole batch is judged."""
 
     def __post_init__(self) -> None:
         if "response_mask" not in self.columns:
@@ -94,6 +96,11 @@ class Dump:
     def shape(self) -> tuple[int, int]:
         rows, width = self.columns["response_mask"].shape
         return rows, width
+
+    @property
+    def partial(self) -> bool:
+        """Whether these are some of the step's rows."""
+        return self.rows_of is not None and self.rows_of > self.shape[0]
 
     @property
     def mask(self) -> NDArray[np.bool_]:

@@ -13,6 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Annotated, Any
 
+from mingce.base.conversation import Part
 from mingce.record.tokens import Token
 from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import AccountSettings
@@ -47,6 +48,15 @@ class Sibling:
 
 
 @dataclass(frozen=True)
+class Observation:
+    """Tokens of a response, from `start` to before `end`, that the policy did not choose; `role` is "" if unknown."""
+
+    start: int
+    end: int
+    role: str
+
+
+@dataclass(frozen=True)
 class Info:
     """What is known of a rollout besides its tokens."""
 
@@ -78,6 +88,10 @@ class Rollout:
     group: str | None = None
     has_texts: bool = True
     prompt_tokens: Sequence[Token] = ()
+    conversation: Sequence[Part] = ()
+    """The prompt in parts: turns, and what the template put around them."""
+    question: str = ""
+    observations: Sequence[Observation] = ()
     info: Info = field(default_factory=Info)
     bootstrap: float = 0.0
     row_inputs: Mapping[str, Number] = field(default_factory=lambda: dict.fromkeys(row_inputs()))

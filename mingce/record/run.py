@@ -8,6 +8,7 @@
       audit.jsonl       one line per audited step: the findings in its ledger
       checksums.jsonl   one line per step: the SHA-256 of what it wrote, for `mingce verify`
       ledger/           one Parquet file per step (mingce.record.store)
+      validation/       the same for answers to held-out prompts, one file per validation
       checkpoints/      one directory per checkpoint (mingce.record.checkpoints)
       tensorboard/
       lock              held by the one process that trains here
@@ -20,27 +21,24 @@ training stops it before anything is written elsewhere.
 from __future__ import annotations
 
 import difflib
-import fcntl
 import json
 import os
 import re
 import secrets
-import socket
-import stat
 import time
-import weakref
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, ClassVar, TextIO
+from typing import TYPE_CHECKING, Any
 
 import yaml
 
 from mingce.base import atomic
 from mingce.base.errors import RunError, first_line
-from mingce.base.places import NOT_THERE, Anchors, step_name, steps_in
+from mingce.base.places import Anchors, step_name, steps_in
 from mingce.base.reading import read_regular, read_yaml
 from mingce.record.checksums import Checksums, sha256
+from mingce.record.lock import Lock
 from mingce.record.logs import (
     append_line,
     as_line,
@@ -84,18 +82,19 @@ class Run:
     Made by `Run.create` or `Run.open`; closes with `close()` or at the end of a `with` block.
     """
 
-    def __init__(self, path: Path, lock: _Lock | None):
+    def __init__(self, path: Path, lock: Lock | None):
         self.path = path
         self.metrics_path = path / "metrics.jsonl"
         self.timings_path = path / "timings.jsonl"
         self.audit_path = path / "audit.jsonl"
         self.events_path = path / "events.jsonl"
         self.ledger_path = path / "ledger"
+        self.validation_path = path / "validation"
         self.checkpoints_path = path / "checkpoints"
         self.tensorboard_path = path / "tensorboard"
         self.checksums = Checksums(path / "checksums.jsonl")
         self._lock = lock
-        self._store: LedgerStore | None = None
+        self._stores: dict[Path, LedgerStore] = {}
         self._anchors = Anchors((path, self.ledger_path, self.checkpoints_path) if lock is not None else ())
         self._pending: dict[str, str] = {}
 
@@ -120,7 +119,7 @@ class Run:
                 checksums.path.write_bytes(checksums.line(-1, {"config": sha256(settings)}))
                 for folder in ("ledger", "checkpoints", "tensorboard"):
                     (beside / folder).mkdir()
-                lock = _Lock(beside / "lock")
+                lock = Lock(beside / "lock")
         except FileExistsError:
             raise RunError(
                 f"there is already a run named '{name}' in {root}; "
@@ -136,12 +135,12 @@ class Run:
             raise RunError(f"there is no run at {path}{_nearest_run(path)}")
         if readonly:
             return cls(path, None)
-        lock = _Lock(path / "lock")
+        lock = Lock(path / "lock")
         for folder in ("ledger", "checkpoints"):
             atomic.make_directory(path / folder)
         run = cls(path, lock)
         inside = [run.checkpoints_path / step_name(step) for step in run.checkpoint_steps()]
-        for directory in (path, run.checkpoints_path, run.ledger_path, *inside):
+        for directory in (path, run.checkpoints_path, run.ledger_path, run.validation_path, *inside):
             atomic.clean_leftovers(directory)
         for log in (*run._logs, run.events_path):
             cut_unfinished_line(log)
@@ -164,11 +163,20 @@ class Run:
     @property
     def ledger(self) -> LedgerStore:
         """The ledgers of this run's steps, on disk."""
-        if self._store is None:
+        return self._store(self.ledger_path)
+
+    @property
+    def validation(self) -> LedgerStore:
+        """Answers to held-out prompts with their accounts, by the step after which they were given."""
+        return self._store(self.validation_path)
+
+    def _store(self, directory: Path) -> LedgerStore:
+        if directory not in self._stores:
             from mingce.record.store import LedgerStore  # pyarrow is not needed to look at a run's settings or metrics
 
-            self._store = LedgerStore(self.ledger_path, hint=self.recovery_hint, check=self.check_place)
-        return self._store
+            store = LedgerStore(directory, hint=self.recovery_hint, check=self.check_place)
+            self._stores.setdefault(directory, store)  # a checkpoint is written by another thread
+        return self._stores[directory]
 
     def config(self) -> dict[str, Any]:
         """The settings as resolved when the run was made."""
@@ -197,8 +205,9 @@ class Run:
         timings = {name: value for name, value in metrics.items() if name.startswith(TIMING_PREFIXES)}
         measured = {name: value for name, value in metrics.items() if name not in timings}
         digests, self._pending = self._pending, {}
-        if self._store is not None and (ledger := self._store.digests.pop(step, None)) is not None:
-            digests["ledger"] = ledger
+        for directory, store in list(self._stores.items()):
+            if (written := store.digests.pop(step, None)) is not None:
+                digests[directory.name] = written
         for path, numbers in ((self.metrics_path, measured), (self.timings_path, timings)):
             if numbers:
                 line = as_line({"step": step} | {name: plain_number(value) for name, value in numbers.items()})
@@ -282,6 +291,7 @@ class Run:
         self.checksums.reopen()
         self._cover_events(step if logged else step - 1)
         self.ledger.drop_after(step)
+        self.validation.drop_after(step if logged else step - 1)
         if not logged:
             self._take_up(step)
 
@@ -302,6 +312,7 @@ class Run:
                 if path.exists():
                     atomic.sync_path(path)
             self.ledger.sync()
+            self.validation.sync()
             atomic.sync_path(self.path)
 
     def recovery_hint(self, remedy: str) -> str:
@@ -329,57 +340,6 @@ class Run:
         """One whole line more, or none, and never in another directory."""
         self.check_place()
         append_line(path, line, self.recovery_hint)
-
-
-class _Lock:
-    """The right to train in a run directory. The kernel takes it back when the process dies, however it dies."""
-
-    _held: ClassVar[weakref.WeakSet[_Lock]] = weakref.WeakSet()
-
-    def __init__(self, path: Path):
-        self._file = _open_lock(path)
-        try:
-            fcntl.flock(self._file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            self._file.seek(0)
-            owner = self._file.read(200).strip() or "unknown"
-            self._file.close()
-            raise RunError(
-                f"another process is training in {path.parent} ({owner}); wait for it or end it, then resume"
-            ) from None
-        with atomic.disk_errors(path):
-            self._file.truncate(0)
-            self._file.write(f"process {os.getpid()} on {socket.gethostname()}\n")
-            self._file.flush()
-        self._held.add(self)
-
-    def release(self) -> None:
-        self._held.discard(self)
-        self._file.close()
-
-    @classmethod
-    def forget_in_child(cls) -> None:
-        """A forked worker must not keep the lock alive after its parent has been killed."""
-        for lock in list(cls._held):
-            lock.release()
-
-
-def _open_lock(path: Path) -> TextIO:
-    """The lock's file; something else in its place is one sentence."""
-    with atomic.disk_errors(path):
-        try:
-            handle = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_NONBLOCK | os.O_CLOEXEC, 0o666)
-        except OSError as error:
-            if error.errno not in NOT_THERE:
-                raise
-        else:
-            if stat.S_ISREG(os.fstat(handle).st_mode):
-                return os.fdopen(handle, "a+", encoding="utf-8")
-            os.close(handle)
-    raise RunError(f"{path} is not a file, so the run cannot be locked; delete it and try again")
-
-
-os.register_at_fork(after_in_child=_Lock.forget_in_child)
 
 
 def _yaml(config: Mapping[str, Any]) -> bytes:

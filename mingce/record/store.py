@@ -11,8 +11,9 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute
@@ -33,12 +34,15 @@ MAX_CELLS = 1 << 28  # of a ledger in memory: rows × width; honest ones may hav
 GROUP_ROWS = 32  # rollouts in a row group; more when they are short, because each group has its price
 GROUP_TOKENS = 4096
 PART_BYTES = 32 << 20
+FIRST_ROWS = 100
+FOOTERS = 4  # kept in memory
 _SUFFIX = ".parquet"
-_ROW_TYPES = {
+ROW_TYPES = {
     "str": pa.string(),
     "int": pa.int64(),
     "float": pa.float64(),
     "list[int]": pa.list_(pa.int64()),
+    "list[float]": pa.list_(pa.float64()),
     "dict[str, float]": pa.string(),  # as JSON: the parts of a score are the task's own
 }
 
@@ -57,9 +61,10 @@ class LedgerStore:
         self.digests: dict[int, str] = {}
         """SHA-256 of the files written by this process, by step, until somebody notes them."""
         self._unsynced: list[Path] = []
-        self.check_bounds: Callable[[Path], object] | None = None
-        """Called with a file before it is read first, where it may be a stranger's; refuses it by a DataError."""
-        self._bounded: dict[int, tuple[int, int]] = {}  # files that unpack to no more than their size allows
+        self.check_bounds: CheckBounds | None = None
+        """Called before a part of a file is read first, where it may be a stranger's; refuses it by a DataError."""
+        self._bounded: dict[int, _Bounded] = {}
+        self._footers: dict[int, tuple[tuple[int, int], pq.FileMetaData]] = {}
 
     def steps(self) -> list[int]:
         """The steps that have a ledger, in order."""
@@ -67,8 +72,10 @@ class LedgerStore:
 
     def write(self, step: int, ledger: Ledger) -> Path:
         """Write one step's ledger, whole or not at all; `sync` makes it proof against a power cut too."""
-        table = _to_table(step, ledger)
-        tokens_a_row = int(ledger.lengths.sum()) // max(len(ledger), 1)
+        return self.write_table(step, _to_table(step, ledger), int(ledger.lengths.sum()) // max(len(ledger), 1))
+
+    def write_table(self, step: int, table: pa.Table, tokens_a_row: int) -> Path:
+        """The same for what is a table already, such as a step of another trainer (mingce.record.foreign)."""
         buffer = pa.BufferOutputStream()
         pq.write_table(
             table,
@@ -100,7 +107,7 @@ class LedgerStore:
 
     def read(self, step: int) -> Ledger:
         """The ledger of a step, as it was written; slots past a rollout's end are 0."""
-        with self._opened(step) as file:
+        with self._opened(step, columns=None) as file:
             return _to_ledger(file.read(use_threads=False))
 
     def rollout(self, step: int, row: int) -> dict[str, Any]:
@@ -114,7 +121,7 @@ class LedgerStore:
 
         `tokens` limits the length of each list.
         """
-        with self._opened(step) as file:
+        with self._opened(step, rows) as file:
             count = file.metadata.num_rows
             for row in rows:
                 if not 0 <= row < count:
@@ -141,14 +148,14 @@ class LedgerStore:
 
     def column(self, step: int, name: str) -> pa.Array | None:
         """One column of a step as Arrow holds it; None if the step has no such column."""
-        with self._opened(step) as file:
+        with self._opened(step, columns=(name,)) as file:
             if name not in file.schema_arrow.names:
                 return None
             return file.read(columns=[name], use_threads=False)[name].combine_chunks()
 
     def parts(self, step: int, names: Sequence[str], size: int = PART_BYTES) -> Iterator[pa.Table]:
         """Those of the named columns that are there, some row groups at a time: about `size` bytes of all columns."""
-        with self._opened(step) as file:
+        with self._opened(step, columns=names) as file:
             there = [name for name in file.schema_arrow.names if name in names]
             groups: list[int] = []
             held = 0
@@ -189,12 +196,19 @@ class LedgerStore:
         return f"it holds steps {steps[0]} to {steps[-1]}" if steps else "it is empty"
 
     @contextmanager
-    def _opened(self, step: int) -> Iterator[pq.ParquetFile]:
-        """The file of a step, checked for being one of ours; an error while it is read is reported as damage."""
+    def _opened(
+        self, step: int, rows: Sequence[int] = (0,), columns: Sequence[str] | None = ()
+    ) -> Iterator[pq.ParquetFile]:
+        """The file of a step, checked for being one of ours; an error while it is read is reported as damage.
+
+        What will be read of it: the row groups of `rows`, or `columns` (all with None) of every row.
+        """
         path = self._path(step)
         try:
-            self._check_bounds(step, path)
-            with pq.ParquetFile(path, page_checksum_verification=True) as file:
+            self._check_bounds(step, path, rows, columns)
+            with pq.ParquetFile(path, metadata=self._footer(step), page_checksum_verification=True) as file:
+                self._keep_footer(step, file.metadata)
+                self._note_groups(step, file.metadata)
                 form = int((file.schema_arrow.metadata or {}).get(b"mingce.format", 0))
                 if form > FORMAT:
                     raise LedgerFileError(f"{path} was written by a newer mingce (ledger format {form}); update mingce")
@@ -215,15 +229,71 @@ class LedgerStore:
                 f"{path} is damaged or cut short ({first_line(error)}); restore it from a copy or delete it"
             ) from error
 
-    def _check_bounds(self, step: int, path: Path) -> None:
-        """A file may be a stranger's, and a few bytes of it stand for gigabytes: tried once by whoever opened it."""
-        if self.check_bounds is None or self._bounded.get(step) == (stamp := _stamp(path)):
+    def _check_bounds(self, step: int, path: Path, rows: Sequence[int], columns: Sequence[str] | None) -> None:
+        """A file may be a stranger's, and a few bytes of it stand for gigabytes: each part is tried once.
+
+        Trying a large file takes longer than reading a few rollouts of it, so only what will be read is tried.
+        """
+        if self.check_bounds is None:
             return
+        stamp, known = _stamp(path), self._bounded.get(step)
+        if known is None or known.stamp != stamp:
+            known = self._bounded[step] = _Bounded(stamp)
         try:
-            self.check_bounds(path)
+            if columns == ():
+                new = [row for row in rows if not known.has(row)]
+                if new:
+                    new += range(FIRST_ROWS) if not known.groups else ()  # a page that shows a step asks for them next
+                    self.check_bounds(path, new)
+                    known.rows.update(new)
+            elif not known.whole:
+                missing = None if columns is None else [name for name in columns if name not in known.columns]
+                if missing is None or missing:
+                    self.check_bounds(path, None, missing)
+                    known.whole = missing is None
+                    known.columns.update(missing or ())
         except DataError as error:
             raise LedgerFileError(str(error)) from error
-        self._bounded[step] = stamp
+
+    def _footer(self, step: int) -> pq.FileMetaData | None:
+        """What the end of a file says, if it was read before: that of a large file takes longer than a rollout."""
+        stamp, footer = self._footers.get(step, (None, None))
+        return footer if stamp == _stamp(self._path(step)) else None
+
+    def _keep_footer(self, step: int, footer: pq.FileMetaData) -> None:
+        self._footers.pop(step, None)
+        self._footers[step] = _stamp(self._path(step)), footer
+        for oldest in list(self._footers)[:-FOOTERS]:
+            self._footers.pop(oldest, None)
+
+    def _note_groups(self, step: int, about: pq.FileMetaData) -> None:
+        """Row groups that were tried because of one row are tried for all of their rows."""
+        if (known := self._bounded.get(step)) is not None and known.rows:
+            size = max(about.row_group(0).num_rows, 1) if about.num_row_groups else 1
+            known.size = size
+            known.groups.update(row // size for row in known.rows)
+            known.rows.clear()
+
+
+class CheckBounds(Protocol):
+    """Tries to unpack what will be read of a file: row groups that hold some rows, or some columns; else all of it."""
+
+    def __call__(self, path: Path, rows: Sequence[int] | None = None, columns: Sequence[str] | None = None) -> None: ...
+
+
+@dataclass
+class _Bounded:
+    """What of a file is known to unpack to no more than its size allows."""
+
+    stamp: tuple[int, int]
+    whole: bool = False
+    columns: set[str] = field(default_factory=set)
+    size: int = 0
+    groups: set[int] = field(default_factory=set)
+    rows: set[int] = field(default_factory=set)
+
+    def has(self, row: int) -> bool:
+        return self.whole or row in self.rows or (self.size > 0 and row // self.size in self.groups)
 
 
 def _is_ours(kind: pa.DataType) -> bool:
@@ -249,14 +319,19 @@ def _to_table(step: int, ledger: Ledger) -> pa.Table:
         kind = ROW_COLUMNS[name].dtype
         try:
             plain = [json.dumps(value, ensure_ascii=False) for value in values] if kind.startswith("dict") else values
-            arrays[name] = pa.array(plain, type=_ROW_TYPES[kind])
+            arrays[name] = pa.array(plain, type=ROW_TYPES[kind])
         except (pa.ArrowException, TypeError, ValueError, OverflowError) as error:
             raise ColumnError(
                 f"row column '{name}' of step {step} cannot be stored as {kind}: {error}", column=name
             ) from error
     for name, slots in ledger.columns().items():
         arrays[name] = pa.ListArray.from_arrays(offsets, pa.array(slots.cpu().flatten().index_select(0, used).numpy()))
-    metadata = {"format": FORMAT, "version": mingce.__version__, "step": step, "width": ledger.width}
+    return as_ledger_file(arrays, step, ledger.width)
+
+
+def as_ledger_file(arrays: dict[str, pa.Array], step: int, width: int, **more: str) -> pa.Table:
+    """The table of a ledger's file with what its metadata say."""
+    metadata = {"format": FORMAT, "version": mingce.__version__, "step": step, "width": width} | more
     return pa.table(arrays).replace_schema_metadata({f"mingce.{key}": str(value) for key, value in metadata.items()})
 
 
@@ -296,6 +371,6 @@ def _plain(name: str, stored: pa.ChunkedArray) -> list[Any]:
     if name not in ROW_COLUMNS:
         return values
     kind = ROW_COLUMNS[name].dtype
-    if stored.type != _ROW_TYPES[kind]:
-        raise ValueError(f"row column '{name}' is {stored.type} instead of {_ROW_TYPES[kind]}")
+    if stored.type != ROW_TYPES[kind]:
+        raise ValueError(f"row column '{name}' is {stored.type} instead of {ROW_TYPES[kind]}")
     return [value and json.loads(value) for value in values] if kind.startswith("dict") else values

@@ -7,12 +7,13 @@ from typing import Literal
 
 from mingce.base.errors import RunError, SettingError
 from mingce.base.paths import expanded
+from mingce.base.places import EMBEDDED_MODELS
 from mingce.record.run import Run
 
 Step = int | Literal["best"] | None
 """Which state of a run: that of a step (0 is the model it started from), the best one, or the newest (None)."""
 
-NAMED_MODELS = ("tiny", "smollm2")
+NAMED_MODELS = (*EMBEDDED_MODELS, "smollm2")
 
 
 def parse_step(text: str | None) -> Step:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from mingce.base.paths import expanded
+from mingce.base.places import EMBEDDED_MODELS
 from mingce.base.reading import read_regular
 from mingce.base.user_cache import cache_directory
 
@@ -65,6 +66,7 @@ class TokenTexts:
         self.known = False
         self._pieces: dict[int, bytes] = {}
         self._special: set[int] = set()
+        self.special_texts: frozenset[str] = frozenset()
         self._kind = "plain"
         if file is None:
             return
@@ -78,6 +80,7 @@ class TokenTexts:
         except Exception:  # whatever is wrong with the file, ids can still be shown
             return
         self._special = {token["id"] for token in layout.get("added_tokens") or [] if token.get("special")}
+        self.special_texts = frozenset(str(self._tokenizer.id_to_token(i) or "") for i in self._special)
         self._added = {token["id"] for token in layout.get("added_tokens") or []}
         decoders = json.dumps(layout.get("decoder") or {})
         self._kind = "bytes" if "ByteLevel" in decoders else "pieces" if "ByteFallback" in decoders else "plain"
@@ -160,8 +163,7 @@ def _byte_alphabet() -> dict[str, int]:
 
 def tokenizer_file(model: str) -> Path | None:
     """The tokenizer.json of a model by name or directory, if it is on this machine already."""
-    embedded = {"tiny": Path(__file__).parent.parent / "models" / "tiny", "smollm2": cache_directory() / SMOLLM2}
-    directory = embedded.get(model) or expanded(model)
+    directory = (EMBEDDED_MODELS | {"smollm2": cache_directory() / SMOLLM2}).get(model) or expanded(model)
     if directory.is_file() and directory.name.endswith(".json"):
         return directory
     if (directory / "tokenizer.json").is_file():

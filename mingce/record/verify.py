@@ -14,17 +14,19 @@ from pathlib import Path
 from typing import Literal
 
 from mingce.base.errors import MingceError
-from mingce.base.places import step_name, steps_in
+from mingce.base.places import step_name
 from mingce.base.reading import open_written, read_regular
 from mingce.base.texts import sentence
 from mingce.record import checkpoints
 from mingce.record.checksums import chain_of, seal, sha256
 from mingce.record.logs import as_line, each_line
 from mingce.record.run import Run
+from mingce.record.store import LedgerStore
 
 State = Literal["whole", "damaged", "uncovered"]
 LOGS = ("metrics", "timings", "audit")
-_DIGESTS = (*LOGS, "ledger", "config", "events")
+LEDGERS = ("ledger", "validation")
+_DIGESTS = (*LOGS, *LEDGERS, "config", "events")
 LARGEST_EVENTS = 64 << 20
 MOST_UNFIT = 1000
 """Lines of checksums.jsonl that do not match; what follows so many is not read."""
@@ -77,7 +79,8 @@ def verify(run: Run, progress: Callable[[str], object] = lambda path: None) -> I
     for kind in LOGS:
         yield from _log(run.path / f"{kind}.jsonl", records.digests[kind])
     yield from _events(run.events_path, records.digests["events"])
-    yield from _ledgers(run, dict(records.digests["ledger"]), progress)
+    for kind, store in zip(LEDGERS, (run.ledger, run.validation), strict=True):
+        yield from _ledgers(run.path, store, dict(records.digests[kind]), progress)
     yield from _tensorboard(run, progress)
     yield from _others(run)
 
@@ -201,18 +204,20 @@ def _event_fits(line: bytes) -> tuple[bool, bool]:
         return False, False
 
 
-def _ledgers(run: Run, digests: dict[int, str], progress: Callable[[str], object]) -> Iterator[FileState]:
-    there = steps_in(run.ledger_path, ".parquet")
+def _ledgers(
+    root: Path, store: LedgerStore, digests: dict[int, str], progress: Callable[[str], object]
+) -> Iterator[FileState]:
+    there = store.steps()
     for step in sorted({*there, *digests}):
-        name = f"ledger/{step_name(step)}.parquet"
+        name = f"{store.directory.name}/{step_name(step)}.parquet"
         progress(name)
         if step not in there:
             yield _damaged(name, "missing")
         elif step in digests:
-            yield _whole_file(run.path, name, digests[step])
+            yield _whole_file(root, name, digests[step])
         else:
             try:
-                for _ in run.ledger.parts(step, run.ledger.column_names(step)):
+                for _ in store.parts(step, store.column_names(step)):
                     pass  # pages have checksums of their own
                 yield _uncovered(name, "older_run")
             except MingceError as error:
@@ -265,8 +270,10 @@ def _events_file(name: str, content: bytes) -> FileState:
 def _others(run: Run) -> Iterator[FileState]:
     """What is in the run and was not looked at yet."""
     known = {"config.yaml", "checksums.jsonl", "events.jsonl", *(f"{kind}.jsonl" for kind in LOGS), *_IGNORED}
-    ledgers = {f"{step_name(step)}.parquet" for step in steps_in(run.ledger_path, ".parquet")}
-    for folder, names in ((run.path, known), (run.ledger_path, {*ledgers, *_IGNORED})):
+    folders = [(run.path, known)]
+    for store in (run.ledger, run.validation):
+        folders.append((store.directory, {*(f"{step_name(step)}.parquet" for step in store.steps()), *_IGNORED}))
+    for folder, names in folders:
         for entry in sorted(os.scandir(folder), key=lambda entry: entry.name) if folder.is_dir() else ():
             if entry.name not in names and not entry.is_dir(follow_symlinks=False):
                 place = Path(entry.path).relative_to(run.path).as_posix()

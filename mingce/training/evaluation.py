@@ -9,11 +9,11 @@ from __future__ import annotations
 import statistics
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from mingce.models.prompts import render_prompts
-from mingce.models.sampling import Generation
 from mingce.roles.actor import Actor, row_seed
+from mingce.roles.answers import Drawn, draw_answers
 from mingce.roles.reward import Judge
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
@@ -56,10 +56,11 @@ class Answer:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """All answers: `greedy[i]` and `sampled[i][j]` to prompt i."""
+    """All answers: `greedy[i]` and `sampled[i][j]` to prompt i; `drawn` the sampled ones, one after another."""
 
     greedy: list[Answer]
     sampled: list[list[Answer]]
+    drawn: Sequence[Drawn] = ()
 
     def figures(self) -> dict[str, float]:
         """The numbers it comes to; `*_error` is the standard error over prompts."""
@@ -85,54 +86,51 @@ def evaluate(
     judge: Judge,
     examples: Sequence[Example],
     samples: int,
-    on_progress: Callable[[int, int], None] = lambda done, total: None,
+    on_progress: Callable[[int, int, float], None] = lambda done, total, share: None,
     *,
     score_greedy: bool = True,
+    first: int = 0,
 ) -> Evaluation:
     """Every example answered greedily and `samples` times by sampling, judged and scored.
 
-    `on_progress` receives the rows done and all rows. Without `score_greedy` greedy answers are judged only, which
-    spares a reward model or a person's function half of its work.
+    `on_progress` receives the rows done, all rows, and the share of the work that is done, by tokens where no row has
+    ended yet. Without `score_greedy` greedy answers are judged only, which spares a reward model or a person's function
+    half of its work. `first` is the number of the first example, on which its seeds depend.
     """
-    prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples])
-    total = len(prompts) * (1 + samples)
-    seeds = [row_seed(SEED, sample, row) for row in range(len(prompts)) for sample in range(samples)]
-    greedy = actor.draw(
-        prompts,
-        actor.sampling.greedy(),
-        seeds[::samples],
-        on_progress=lambda rows, _: on_progress(rows, total),
-    )
-    sampled = actor.draw(
-        prompts,
-        actor.sampling,
-        seeds,
-        samples,
-        on_progress=lambda rows, _: on_progress(len(prompts) + rows, total),
-    )
+    count, total = len(examples), len(examples) * (1 + samples)
+    seeds = [row_seed(SEED, sample, first + row) for row in range(count) for sample in range(samples)]
+    firsts, greedy = seeds[::samples], actor.sampling.greedy()
+
+    def tell(before: int, asked: int, rows: int, tokens: int) -> None:
+        share = max(rows, tokens / actor.sampling.max_new_tokens)
+        on_progress(before + rows, total, (before + min(share, asked)) / total)
+
+    likeliest = draw_answers(actor, examples, greedy, firsts, 1, partial(tell, 0, count))
+    drawn = draw_answers(actor, examples, actor.sampling, seeds, samples, partial(tell, count, total - count))
     repeated = [example for example in examples for _ in range(samples)]
     numbers = list(range(samples)) * len(examples)
     paid = scorer if score_greedy else None
-    first = _answers(actor, paid, judge, examples, greedy, [None] * len(examples), seeds[::samples])
-    rest = _answers(actor, scorer, judge, repeated, sampled, numbers, seeds)
-    return Evaluation(first, [rest[row * samples : (row + 1) * samples] for row in range(len(examples))])
+    one = _answers(paid, judge, examples, likeliest, [None] * count, firsts)
+    rest = _answers(scorer, judge, repeated, drawn, numbers, seeds)
+    return Evaluation(one, [rest[row * samples : (row + 1) * samples] for row in range(count)], drawn)
 
 
 def _answers(
-    actor: Actor,
     scorer: BatchScorer | None,
     judge: Judge,
     examples: Sequence[Example],
-    drawn: Generation,
+    drawn: Sequence[Drawn],
     samples: Sequence[int | None],
     seeds: Sequence[int],
 ) -> list[Answer]:
-    texts = drawn.texts(actor.tokenizer)
-    lengths = drawn.attention_mask.sum(1).tolist()
+    texts = [one.judged for one in drawn]
     scores = [UNSCORED] * len(texts) if scorer is None else scorer.score(examples, texts, seeds)
-    right = judge.right(examples, texts, seeds)
-    rows = zip(examples, samples, texts, lengths, drawn.finish_reasons, scores, right, strict=True)
-    return [Answer(*row) for row in rows]
+    right = judge.right(examples, texts, seeds, None if scorer is None else (scorer, scores))
+    rows = zip(examples, samples, drawn, scores, right, strict=True)
+    return [
+        Answer(example, sample, one.text, one.tokens, one.finish_reason, one.paid(score), one.is_right(fine))
+        for example, sample, one, score, fine in rows
+    ]
 
 
 def _standard_error(per_prompt: Sequence[float]) -> float:

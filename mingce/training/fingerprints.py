@@ -26,18 +26,19 @@ from mingce.engine.local import Roles
 from mingce.models.loading import model_directory
 from mingce.record.checkpoints import Checkpoint, libraries
 from mingce.record.run import Run
-from mingce.tasks.function import split_spec
+from mingce.tasks.function import USUAL_NAME, split_spec
 
 WHOLE = 64 << 20
 BLOCK = 1 << 20
 _FREE = (
     "steps", "name", "root", "keep.", "validation.", "audit.", "reward.workers", "reward.time_limit",
+    "reward.judge.at_once",
     "ray.address", "ray.timeout", "ray.max_restarts",
 )  # fmt: skip
 """Settings that change what is kept, watched or waited for, and not what is learned."""
-_PATHS = ("data.train", "data.held_out", "model.path", "critic.path", "reward.model")
+_PATHS = ("data.train", "data.held_out", "model.path", "critic.path", "reward.model", "reward.judge.prompt")
 """Settings that name files, whose content is compared; where they lie does not matter."""
-_FUNCTIONS = ("reward.function", "estimator", "actor.loss")
+_FUNCTIONS = ("reward.function", "estimator", "actor.loss", "task")
 """Settings that may name a function in a file, which is compared likewise."""
 
 
@@ -132,10 +133,25 @@ def _settings(config: Config) -> Iterator[tuple[str, Any]]:
 
     for key, value in flat(as_values(config), ""):
         if not key.startswith(_FREE) and key != "threads" and (config.engine == "ray" or not key.startswith("ray.")):
-            parts = split_file_spec(value) if key in _FUNCTIONS and value else None
-            yield key, value if parts is None else parts[1] or "compute_score"
+            if key == "agent.tools":  # their names are what the policy calls; their files are compared
+                value = [tool.rpartition(":")[2] for tool in value]
+            yield key, _function_names(value) if key in _FUNCTIONS else _one_of_one(key, value)
     if config.actor.schedule != "constant" or config.critic.schedule != "constant":
         yield "steps (the learning rate follows them)", config.steps
+
+
+def _one_of_one(key: str, value: Any) -> Any:
+    """A setting that took one number before, as it was kept then."""
+    return value[0] if key == "reward.function_weight" and len(value) == 1 else value
+
+
+def _function_names(value: Any) -> Any:
+    """The functions' names without their files; those of several as a list, that of one by itself."""
+    names = []
+    for spec in value if isinstance(value, list) else [value]:
+        parts = split_file_spec(spec)
+        names.append(spec if parts is None else parts[1] or USUAL_NAME)
+    return names[0] if len(names) == 1 else names or None
 
 
 def _data_paths(config: Config) -> list[Path]:
@@ -145,16 +161,24 @@ def _data_paths(config: Config) -> list[Path]:
 
 
 def _reward_code(config: Config) -> dict[str, str]:
-    """The reward function's file, and by name the modules beside it that it has loaded."""
-    if config.reward.function is None:
-        return {}
-    file = split_spec(config.reward.function)[0].expanduser().resolve()
-    return {"function": of_file(file)} | _beside(file)
+    """The reward functions' files, by name the modules beside them that they have loaded, and what a judge is asked."""
+    code: dict[str, str] = {}
+    for number, spec in enumerate(config.reward.function, 1):
+        file = split_spec(spec)[0].expanduser().resolve()
+        code |= {"function" if number == 1 else f"function {number}": of_file(file)} | _beside(file)
+    if config.reward.judge.url is not None and config.reward.judge.prompt is not None:
+        code["judge"] = of_file(Path(config.reward.judge.prompt).expanduser().resolve())
+    return code
 
 
 def _own_code(config: Config) -> dict[str, str]:
-    """The same of the person's own estimator and policy loss."""
-    named = {"estimator": own_file(config.estimator), "loss": own_file(config.actor.loss)}
+    """The same of the person's own estimator, policy loss, task and tools."""
+    named = {
+        "estimator": own_file(config.estimator),
+        "loss": own_file(config.actor.loss),
+        "task": own_file(config.task),
+    }
+    named |= {f"tool {number}": own_file(tool) for number, tool in enumerate(config.agent.tools)}
     files = {name: file for name, file in named.items() if file is not None}
     beside = [_beside(file) for file in files.values()]
     return {name: of_file(file) for name, file in files.items()} | {k: v for part in beside for k, v in part.items()}

@@ -22,6 +22,8 @@ WINDOW = 3
 """How many steps in a row must show it."""
 OUTWEIGHS = 2.0
 """How many times the spread of the scores the KL's share of a rollout's reward must be; the same for its losses."""
+NOTABLE = 0.1
+"""Of the spread of the scores, what the KL must cost the mean rollout for that to be worth a warning."""
 Metrics = Mapping[str, float]
 
 
@@ -101,6 +103,16 @@ def _kl_outweighs(recent: Sequence[Metrics]) -> bool:
     return _all(recent, lambda x: _kl_share(x) > OUTWEIGHS * _spread(x) > 0, *names)
 
 
+def _kl_dearer(recent: Sequence[Metrics]) -> bool:
+    """The KL costs the mean rollout more than it scores, and not next to nothing."""
+    names = ("critic/score/mean", "critic/rewards/mean", "critic/score/max", "critic/score/min")
+    return _all(recent, lambda x: _kl_cost(x) > max(x["critic/score/mean"], NOTABLE * _spread(x)) > 0, *names)
+
+
+def _kl_cost(x: Metrics) -> float:
+    return x["critic/score/mean"] - x["critic/rewards/mean"]
+
+
 def _kl_share(x: Metrics) -> float:
     """How far the KL moves a rollout's reward from its score."""
     return max(abs(x[f"critic/rewards/{part}"] - x[f"critic/score/{part}"]) for part in ("mean", "max", "min"))
@@ -143,6 +155,7 @@ _CAUSES: dict[str, Callable[[Sequence[Metrics]], bool]] = {
     "scores": _same_scores,
     "advantages": _without_signal,
     "kl": _kl_outweighs,
+    "kl_cost": _kl_dearer,
     "gradient": _no_gradient,
 }
 
@@ -159,6 +172,7 @@ def _numbers(recent: Sequence[Metrics], config: Config) -> dict[str, object]:
         "samples": config.samples_per_prompt,
         "beta": last.get("critic/kl_coeff", config.kl.reward_coef),
         "share": _kl_share(last) if known else 0.0,
+        "cost": _kl_cost(last) if known else 0.0,
         "spread": _spread(last) if known else 0.0,
         "pull": _kl_loss_pull(last, config) if "actor/kl_loss" in last else 0.0,
         "most": _advantage_pull(last, config) if "critic/advantages/max" in last else 0.0,

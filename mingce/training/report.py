@@ -12,14 +12,20 @@ from mingce.base.lang import display_lang
 from mingce.base.numbers import show_count
 from mingce.base.texts import sentence
 from mingce.config import Config, describe, settings, value_of
+from mingce.config.table import LARGEST_BETA, WHOLE_ANSWER
 from mingce.credit import whitens
 from mingce.engine.local import Roles
+from mingce.progress import Summary
 from mingce.specs import find_estimator, find_policy_loss
 from mingce.specs.settings import SYMBOLS
 from mingce.training.no_learning import settings_without_learning
 from mingce.training.trainer import Trainer
 from mingce.training.validation import Validation
-from mingce.watch import Summary
+
+USUAL_DRIFT = 0.1
+"""Nats per token that a policy often is from its reference once it has learned something."""
+DEAR = 0.1
+"""What that may cost of a score of 1 without a warning."""
 
 
 def remarks(config: Config) -> list[tuple[str, bool]]:
@@ -29,7 +35,13 @@ def remarks(config: Config) -> list[tuple[str, bool]]:
         said = [(sentence("training.kl_twice"), True)]
     elif kl.reward_coef > 0:
         kind = sentence("training.adaptive" if kl.adaptive else "training.fixed")
-        said = [(sentence("training.kl_in_reward", estimator=kl.estimator, beta=kl.reward_coef, kind=kind), False)]
+        cost = kl.reward_coef * USUAL_DRIFT * s.max_new_tokens
+        facts = {"estimator": kl.estimator, "beta": kl.reward_coef, "kind": kind}
+        facts |= {"drift": USUAL_DRIFT, "tokens": s.max_new_tokens, "cost": cost}
+        said = [(sentence("training.kl_in_reward", **facts), False)]
+        if cost > DEAR:
+            cheaper = min(LARGEST_BETA, WHOLE_ANSWER / s.max_new_tokens)
+            said.append((sentence("training.kl_dear", **facts, cheaper=cheaper), True))
     elif kl.loss_coef > 0:
         said = [(sentence("training.kl_in_loss", estimator=kl.loss_estimator, weight=kl.loss_coef), False)]
     else:
@@ -85,9 +97,10 @@ def show_plan(console: Console, config: Config, roles: Roles) -> None:
     """--dry-run: the resolved configuration and the batch plan."""
     headings = sentence("training.plan_setting"), sentence("training.plan_value"), ""
     table = Table(*headings, title=sentence("training.plan_configuration"), title_justify="left")
-    for key, _, default in settings():
+    usual = Config()
+    for key, _, _ in settings():
         setting = value_of(config, key)
-        style = None if setting == default else "bold green"
+        style = None if setting == value_of(usual, key) else "bold green"
         table.add_row(key, str(setting), describe(key, display_lang()), style=style)
     console.print(table)
     shortest = min(len(roles.train), 200)

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from contextlib import closing
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+import torch
 from rich.console import Console
 
 from mingce.base.atomic import remove_directory
@@ -16,6 +18,7 @@ from mingce.base.lang import display_lang
 from mingce.base.texts import sentence
 from mingce.config import Config, as_values, config_of, read_config
 from mingce.engine.local import Roles, build_roles
+from mingce.progress import Progress, progress_for
 from mingce.record.checkpoints import Checkpoint
 from mingce.record.run import Run
 from mingce.training import fingerprints
@@ -24,23 +27,22 @@ from mingce.training.saving import size_note
 from mingce.training.sinks import Sinks, check_sinks, open_sinks
 from mingce.training.trainer import Trainer
 from mingce.training.trust import executed_by, expect_trust, remember
-from mingce.watch import Watch, watch_for
 
 
 def train(console: Console, recipe: Path | None, overrides: Sequence[str], *, dry_run: bool = False) -> Path | None:
     """A new run, whose directory it returns, or with `dry_run` only what it would be (None)."""
     config = read_config(recipe, overrides)
-    with watch_for(console, display_lang()) as watch:
+    with progress_for(console, display_lang()) as progress:
         check_sinks(config.keep.loggers)
         if dry_run:
-            show_plan(console, config, build_roles(config, watch.note))
+            show_plan(console, config, build_roles(config, progress.note))
             return None
         remember(list(executed_by(config, trains=True)))
         with (
-            closing(roles_of(config, watch.note)) as roles,
-            Run.create(config.root, config.name, as_values(config)) as run,
+            closing(roles_of(config, progress.note)) as roles,
+            Run.create(config.root, config.name, _as_started(config)) as run,
         ):
-            _train(run, config, roles, watch, resumed=False)
+            _train(run, config, roles, progress, resumed=False)
             return run.path
 
 
@@ -68,8 +70,14 @@ def resume(
                 _copy(asked, config, override.partition("=")[0])
         check_sinks(config.keep.loggers)
         expect_trust(path, config, overrides, trust=trust, trains=True, command="resume")
-        with watch_for(console, display_lang()) as watch, closing(roles_of(config, watch.note)) as roles:
-            _train(run, config, roles, watch, resumed=True, changed=changed, overrides=overrides)
+        with progress_for(console, display_lang()) as progress, closing(roles_of(config, progress.note)) as roles:
+            _train(run, config, roles, progress, resumed=True, changed=changed, overrides=overrides)
+
+
+def _as_started(config: Config) -> dict[str, Any]:
+    """The settings for config.yaml, with the number of threads that was chosen: a resume goes on with as many."""
+    chosen = torch.get_num_threads() if config.engine == "local" else 0
+    return as_values(config) | {"threads": config.threads or chosen}
 
 
 def roles_of(config: Config, note: Callable[[str], None]) -> Roles:
@@ -92,13 +100,13 @@ def _train(
     run: Run,
     config: Config,
     roles: Roles,
-    watch: Watch,
+    progress: Progress,
     *,
     resumed: bool,
     changed: bool = False,
     overrides: Sequence[str] = (),
 ) -> None:
-    trainer = Trainer(run, config, roles, watch)
+    trainer = Trainer(run, config, roles, progress)
     started = time.monotonic()
     if resumed:
         try:
@@ -114,17 +122,17 @@ def _train(
             remove_directory(run.path)  # nothing is in it yet, and its name stays free
         raise
     first = trainer.step_done + 1
-    watch.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
+    progress.begin("mingce 明策", facts(config, roles, run.path), first, config.steps)
     for remark, warning in remarks(config):
-        watch.note(remark, warning)
+        progress.note(remark, warning)
     if (room := size_note(config, roles, run.path)) is not None:
-        watch.note(*room)
+        progress.note(*room)
     if first > config.steps and trainer.pending is None:
-        watch.note(sentence("training.all_done", steps=config.steps))
+        progress.note(sentence("training.all_done", steps=config.steps))
     while (fault := _trained(trainer, sinks)) is not None:
         trainer = _recovered(trainer, fault)
         sinks = _sinks(trainer, needed=False)
-    watch.end(summary(trainer, time.monotonic() - started))
+    progress.end(summary(trainer, time.monotonic() - started))
 
 
 def _consent(trainer: Trainer, overrides: Sequence[str], changed: bool, checkpoint: Checkpoint) -> None:
@@ -136,20 +144,20 @@ def _consent(trainer: Trainer, overrides: Sequence[str], changed: bool, checkpoi
         listed = "; ".join(f"({number}) {change}" for number, change in enumerate(grave, 1))
         raise RunError(sentence("training.another_run", changes=listed))
     for change, needs_consent in changes:
-        trainer.watch.note(change, needs_consent)
+        trainer.progress.note(change, needs_consent)
         run.log_event(step, "changed", change)
 
 
 def _sinks(trainer: Trainer, *, needed: bool = True) -> Sinks:
     """The loggers, ready for the next step; `needed` makes one that does not start an error."""
-    run, config, watch = trainer.run, trainer.config, trainer.watch
+    run, config, progress = trainer.run, trainer.config, trainer.progress
     return open_sinks(
         config.keep.loggers,
         run.path,
         run.name,
         as_values(config),
         trainer.step_done + 1,
-        lambda text: watch.note(text, True),
+        lambda text: progress.note(text, True),
         needed=needed,
     )
 
@@ -168,11 +176,11 @@ def _trained(trainer: Trainer, sinks: Sinks) -> RankFault | None:
 def _recovered(trainer: Trainer, fault: RankFault) -> Trainer:
     """Restarts all ranks after one was lost, and continues from the newest checkpoint."""
     run = trainer.run
-    again = Trainer(run, trainer.config, trainer.roles, trainer.watch)
+    again = Trainer(run, trainer.config, trainer.roles, trainer.progress)
     again.interrupted, again.fingerprints = trainer.interrupted, trainer.fingerprints
     while True:
         run.log_event(trainer.step_done, "restart", str(fault))
-        trainer.watch.note(sentence("training.restart", fault=fault), True)
+        trainer.progress.note(sentence("training.restart", fault=fault), True)
         try:
             trainer.roles.rebuild(fault)
             again.resume()

@@ -11,6 +11,7 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from functools import partial
 from types import FrameType
 from typing import Any
@@ -27,6 +28,7 @@ from mingce.credit import assign_credit
 from mingce.engine.local import Roles
 from mingce.ledger import Ledger
 from mingce.metrics import compute_metrics, metric
+from mingce.progress import Progress
 from mingce.record import checkpoints
 from mingce.record.run import Run
 from mingce.record.tokens import added_texts
@@ -35,12 +37,12 @@ from mingce.roles.inputs import Rollouts, measure_inputs, on_request
 from mingce.specs import find_estimator
 from mingce.training import fingerprints
 from mingce.training.fingerprints import Consent
+from mingce.training.held_out import accounts
 from mingce.training.no_learning import Lookout
 from mingce.training.saving import Saver
 from mingce.training.selfcheck import self_check
 from mingce.training.sinks import Sinks
-from mingce.training.validation import Validation, validate
-from mingce.watch import Watch
+from mingce.training.validation import PROMPTS, Validation, validate
 
 NO_LEARNING = "no-learning"
 STOPS = (signal.SIGINT, signal.SIGTERM)
@@ -60,8 +62,8 @@ class Interrupted(KeyboardInterrupt):
 class Trainer:
     """One run's training, from wherever its newest checkpoint left it."""
 
-    def __init__(self, run: Run, config: Config, roles: Roles, watch: Watch):
-        self.run, self.config, self.roles, self.watch = run, config, roles, watch
+    def __init__(self, run: Run, config: Config, roles: Roles, progress: Progress):
+        self.run, self.config, self.roles, self.progress = run, config, roles, progress
         self.estimator = find_estimator(config.estimator)
         kl = config.kl
         self.kl = (
@@ -69,7 +71,9 @@ class Trainer:
             if kl.adaptive
             else FixedKLController(kl.reward_coef)
         )
-        self.guard = Guard(run, config, roles.actor.sampling.stop_ids)
+        sampling = roles.actor.sampling
+        # where texts end responses too, which ids do is not known
+        self.guard = Guard(run, config, () if sampling.stop_texts else sampling.stop_ids)
         self.lookout = Lookout(config)
         self.seconds: dict[str, float] = {}
         self.before: Validation | None = None
@@ -130,7 +134,7 @@ class Trainer:
         last = step == self.config.steps or self.interrupted or self.guard.alarm
         if last or was_pending or step % self.config.keep.checkpoint_every == 0:
             self.save(step, metrics.get("val/accuracy_sampled"), again=was_pending)
-        self.watch.step(step, metrics, ledger, None if ledger is None else partial(self.token_texts, ledger))
+        self.progress.step(step, metrics, ledger, None if ledger is None else partial(self.token_texts, ledger))
         if self.guard.alarm:
             raise self.guard.alarm
 
@@ -141,7 +145,7 @@ class Trainer:
         examples = self.roles.batch(step, self.config.prompts_per_step, self.config.seed)
         drawn_for = [example for example in examples for _ in range(self.config.samples_per_prompt)]
         with self.stage("generate", step):
-            ledger = actor.generate(examples, step, lambda rows, _: self.watch.progress(rows, len(drawn_for)))
+            ledger = actor.generate(examples, step, partial(self._drawn, len(drawn_for)))
         with self.stage("score", step):
             ledger.fill(reward.score(ledger, drawn_for, step))
         with self.stage("log_probs", step):
@@ -158,14 +162,14 @@ class Trainer:
             beta = self.kl.value
             assign_credit(ledger, self.config, beta)
             if step == 1:
-                self.watch.note(self_check(ledger, actor, self.config))
-        measured = {"critic/kl_coeff": beta}
+                self.progress.note(self_check(ledger, actor, self.config))
+        measured = {"critic/kl_coeff": beta} | (actor.worlds.measured if actor.worlds is not None else {})
         with self.stage("update_critic", step):
             if critic is not None:
-                measured |= critic.update(ledger, step, self.watch.progress)
+                measured |= critic.update(ledger, step, self.progress.progress)
         with self.stage("update_actor", step):
             if step > self.config.critic.warmup or critic is None:
-                measured |= actor.update(ledger, step, self.watch.progress)
+                measured |= actor.update(ledger, step, self.progress.progress)
         if "kl" in ledger:
             self.kl.update(metric("critic/kl", ledger), len(ledger))
         return ledger, measured
@@ -212,7 +216,7 @@ class Trainer:
 
     def resume(self, consent: Consent = lambda checkpoint: None) -> None:
         """Takes up the newest whole checkpoint, if there is `consent`, and forgets whatever was written after it."""
-        found = checkpoints.load_newest(self.run, lambda text: self.watch.note(text, True), read=False)
+        found = checkpoints.load_newest(self.run, lambda text: self.progress.note(text, True), read=False)
         if found is not None:
             consent(found)
         pending: dict[str, str] | None = None if found is None else found.state.get("pending")
@@ -220,7 +224,7 @@ class Trainer:
         told = [str(event.get("cause")) for event in self.run.events(NO_LEARNING)]
         self.lookout = Lookout(self.config, self.run.metrics(), told)
         if found is None:
-            self.watch.note(sentence("training.no_checkpoint"))
+            self.progress.note(sentence("training.no_checkpoint"))
             return
         for role, learner in self.roles.learners.items():
             if role not in found.tensors or role not in found.state:
@@ -240,7 +244,7 @@ class Trainer:
         sinks.log(step, metrics)
         if (found := self.lookout.look(metrics)) is not None:
             self.run.log_event(step, NO_LEARNING, found.sentence, cause=found.cause)
-            self.watch.note(found.sentence, True)
+            self.progress.note(found.sentence, True)
 
     def _audit(self, step: int, ledger: Ledger, beta: float) -> dict[str, float]:
         """How many findings the audit of the step's ledger makes, if it is this step's turn."""
@@ -249,7 +253,7 @@ class Trainer:
         with self.stage("audit", step):
             bugs, counts = self.guard.look(step, ledger, beta)
         for bug in bugs:
-            self.watch.note(bug, True)
+            self.progress.note(bug, True)
         return counts
 
     def _validate(self, step: int) -> Validation:
@@ -258,23 +262,33 @@ class Trainer:
             try:
                 if self.interrupted:
                     raise Interrupted
-                result = validate(self.roles, self.config, self._validated_rows)
+                result = validate(self.roles, self.config, self.before, self._validated_rows)
             finally:
                 self.validating = False
-        self.watch.validated(step, result.metrics)
-        return result
+            if result.evaluation is not None and self.config.keep.validation_prompts:
+                ledger = accounts(self.roles, self.config, result.evaluation, step, self.kl.value)
+                self.run.validation.write(step, ledger)
+        self.progress.validated(step, result.metrics)
+        if self.before is None and PROMPTS in result.metrics:
+            asked, budget = int(result.metrics[PROMPTS]), self.config.validation.budget
+            self.progress.note(sentence("training.validation_budget", asked=asked, budget=budget), True)
+        return replace(result, evaluation=None)
 
-    def _validated_rows(self, done: int, total: int) -> None:
-        self.watch.progress(done, total)
+    def _validated_rows(self, done: int, total: int, share: float) -> None:
+        self.progress.progress(done, total, share)
         if self.interrupted:  # should the handler's own exception have been lost in code that takes none
             raise Interrupted
+
+    def _drawn(self, total: int, rows: int, tokens: int) -> None:
+        share = max(rows, tokens / self.config.sampling.max_new_tokens) / total
+        self.progress.progress(rows, total, min(share, 1.0))
 
     # ── for people ───────────────────────────────────────────────────────────────────────────────────────────────
 
     @contextmanager
     def stage(self, name: str, step: int) -> Iterator[None]:
         """Says which stage a step is in, and how long it took."""
-        self.watch.stage(name, step)
+        self.progress.stage(name, step)
         start = time.perf_counter()
         try:
             yield
@@ -304,7 +318,7 @@ class Trainer:
             for stop in STOPS:
                 signal.signal(stop, signal.default_int_handler)
             key = "training.leave_validation" if self.validating else "training.finish_step"
-            self.watch.note(sentence(key, who=who), True)
+            self.progress.note(sentence(key, who=who), True)
             if self.validating:
                 raise Interrupted
 

@@ -1,8 +1,8 @@
 """Which code a run may execute: what this person has trained with on this machine, or has said yes to.
 
-A run's settings name a file of Python, and a cluster whose answers are unpickled. A directory that came in an archive
-belongs to whoever unpacked it, so its owner says nothing; what counts is the person's own list, kept beside no run:
-the very file (path and SHA-256) and the very address.
+A run's settings name files of Python, a cluster whose answers are unpickled, an address that is sent a key. A
+directory that came in an archive belongs to whoever unpacked it, so its owner says nothing; what counts is the person's
+own list, kept beside no run: the very file (path and SHA-256) and the very address.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ from mingce.base.errors import RunError
 from mingce.base.terminal import make_console
 from mingce.base.texts import sentence
 from mingce.config import Config
+from mingce.progress.tokens import visible
 from mingce.tasks.function import split_spec
-from mingce.watch.tokens import visible
 
 SHOWN_LINES = 12
 SHOWN_WIDTH = 110
@@ -32,7 +32,7 @@ SHOWN_WIDTH = 110
 
 @dataclass(frozen=True)
 class Executed:
-    """Something that a setting has executed: a file with its hash, or a cluster."""
+    """Something that a setting has executed: a file with its hash, a cluster, or a judge's address."""
 
     setting: str
     name: str
@@ -46,12 +46,16 @@ class Executed:
 
 def executed_by(config: Config, *, trains: bool) -> Iterator[Executed]:
     """What the settings execute, in training or in scoring alone; a file that is not there executes nothing."""
-    if config.reward.function is not None:
-        path = split_spec(config.reward.function)[0].resolve()
+    for spec in config.reward.function:
+        path = split_spec(spec)[0].resolve()
         if path.is_file():
             yield Executed("reward.function", str(path), hashlib.sha256(path.read_bytes()).hexdigest())
-    for setting, name in (("estimator", config.estimator), ("actor.loss", config.actor.loss)):
-        file = own_file(name) if trains else None
+    if config.reward.judge.url is not None:  # it is sent every answer, and the person's key
+        yield Executed("reward.judge.url", config.reward.judge.url)
+    always = [("task", config.task), *(("agent.tools", tool) for tool in config.agent.tools)]
+    in_training = [("estimator", config.estimator), ("actor.loss", config.actor.loss)]
+    for setting, name in [*always, *(in_training if trains else [])]:
+        file = own_file(name)
         if file is not None and file.is_file():
             yield Executed(setting, str(file), hashlib.sha256(file.read_bytes()).hexdigest())
     if trains and config.engine == "ray" and config.ray.address not in ("local", "auto"):
