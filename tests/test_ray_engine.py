@@ -29,6 +29,9 @@ pytestmark = [pytest.mark.xdist_group("ray"), pytest.mark.usefixtures("ray_clust
 SETTINGS = (*SMALL, "micro_batch_tokens=70", "task=counting", "max_new_tokens=24")
 
 
+CHATTER = f"{Path(__file__).parent / 'agent_task.py'}:Chatter"
+
+
 @pytest.fixture(scope="module", params=[2, pytest.param(1, marks=pytest.mark.slow), 4])
 def far(request: pytest.FixtureRequest) -> Iterator[far_away.RayRoles]:
     roles = far_away.build_roles(read_config(None, [*SETTINGS, "engine=ray", f"ray.ranks={request.param}"]))
@@ -72,6 +75,43 @@ def test_every_number_is_local_s(
         assert ledgers[step].rows["policy_version"] == wanted[step].rows["policy_version"]
         assert found[step] == pytest.approx(reports[step], rel=1e-4)
     assert float(wanted[1]["old_log_probs"].sub(wanted[1]["ref_log_probs"]).abs().max()) > 1e-3, "nothing was learned"
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [("task=calculator",), (f"task={CHATTER}", "data.options.fails=raises", "agent.workers=2")],
+    ids=["calculator", "chatter"],
+)
+def test_environments_run_beside_the_ranks(settings: tuple[str, ...]) -> None:
+    """Conversations and all their numbers are local's; a failing environment costs its row there, too."""
+    how = [*SMALL, "model.path=calculator", "max_new_tokens=64", "sampling.temperature=1.3", "agent.max_turns=4"]
+    how += ["agent.on_error=-2", *settings, "prompts_per_step=5"]
+    config = read_config(None, how)
+    here = local.build_roles(config)
+    there = far_away.build_roles(read_config(None, [*how, "engine=ray", "ray.ranks=2"]))
+    try:
+        (left, right), (reports, found) = zip(*(two_steps(config, roles) for roles in (here, there)), strict=True)
+        for step in (0, 1):
+            assert right[step].columns().keys() == left[step].columns().keys()
+            for name, column in left[step].columns().items():
+                if column.dtype in (torch.bool, torch.long):
+                    assert torch.equal(right[step][name], column), (name, step)
+                    continue
+                wrong = float((right[step][name] - column).abs().max())
+                assert wrong <= 1e-4 * float(column.abs().max()) + 1e-5, (name, step)
+            after = "bootstrap_value"  # the critic's, of each row
+            assert right[step].row(after) == pytest.approx(left[step].row(after), rel=1e-4, abs=1e-5)
+            rows = [{name: row for name, row in one[step].rows.items() if name != after} for one in (left, right)]
+            assert rows[0] == rows[1]
+            assert found[step] == pytest.approx(reports[step], rel=1e-4)
+        assert int(left[0]["turn"].max()) > 0
+        assert ("error" in left[0].row("finish_reason")) == ("Chatter" in config.task)
+        assert there.actor.worlds is not None
+        assert there.actor.worlds.measured["agent/ids_as_sampled"] == 1.0
+        assert [len(row) for row in there.actor.worlds.clocks] == [len(set(r.tolist())) for r in right[1]["turn"]]
+    finally:
+        there.close()
+        here.close()
 
 
 def save(run: Run, step: int, roles: local.Roles) -> None:

@@ -29,7 +29,7 @@ from mingce.base.errors import MingceError
 from mingce.base.lang import choose_lang
 from mingce.config import config_of
 from mingce.engine.cluster import ray_package
-from mingce.engine.local import build_actor, build_critic, build_reference, task_of
+from mingce.engine.local import build_actor, build_critic, build_reference, task_of, worlds_of
 from mingce.engine.sharded_learner import ShardedLearner
 from mingce.engine.sharding import copy_weights, reshards, shard
 from mingce.engine.shares import Place, Share
@@ -40,6 +40,7 @@ from mingce.roles.actor import LocalActor
 from mingce.roles.critic import LocalCritic
 from mingce.roles.reference import LocalReference
 from mingce.roles.reward import extra_members, reward_scorer
+from mingce.roles.worlds import Play
 from mingce.tasks.base import Example, Score
 from mingce.tasks.combined import BatchScorer
 
@@ -181,6 +182,15 @@ class Rank:
         drawn: Generation = self.actor.draw(prompts, sampling, seeds, n)
         columns = {"token_ids": drawn.token_ids, "attention_mask": drawn.attention_mask, "log_probs": drawn.log_probs}
         return _arrays(columns), drawn.finish_reasons
+
+    def play(
+        self, examples: Sequence[Example], sampling: Sampling, seeds: Sequence[int], world_seeds: Sequence[int]
+    ) -> list[Play]:
+        """Conversations with environments of this process."""
+        assert self.actor is not None
+        if self.actor.worlds is None:
+            self.actor.worlds = worlds_of(self.config, task_of(self.config)[0], self.actor)
+        return self.actor.play(examples, sampling, seeds, world_seeds)
 
     def columns(self, role: str, method: str, ledger: Ledger) -> tuple[list[int], Columns]:
         """A role's method on this rank's rows of a ledger: which rows they are, and their columns."""

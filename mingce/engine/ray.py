@@ -19,22 +19,20 @@ from mingce.base.errors import ClusterError, RankFault, SettingError
 from mingce.config import Config
 from mingce.engine.cluster import Cluster, expect_cluster, ray_package
 from mingce.engine.group import Group
-from mingce.engine.local import Roles, fitting_prompts, load_specs, needs_reference, task_of
+from mingce.engine.local import Roles, fitting_prompts, load_specs, needs_reference, reward_role, task_of, worlds_of
 from mingce.engine.rank import Facts
 from mingce.engine.shares import balanced
 from mingce.ledger import Ledger
-from mingce.models.conversations import Limits, Transcript
 from mingce.models.loading import load_tokenizer
 from mingce.models.sampling import Generation, Sampling
 from mingce.record.tensor_files import Stored
 from mingce.roles.actor import roll_out
 from mingce.roles.critic import fill_bootstrap
 from mingce.roles.learner import OnProgress
-from mingce.roles.reward import Judge, Reward, extra_members
-from mingce.roles.worlds import Table, Worlds
+from mingce.roles.reward import Judge, extra_members
+from mingce.roles.worlds import Play, Worlds
 from mingce.specs import find_estimator
 from mingce.tasks.base import Example, Score
-from mingce.tasks.environment import EnvironmentTask
 
 LEARNED_FROM = ("old_log_probs", "ref_log_probs", "advantages", "whitened_advantages", "values", "returns")
 
@@ -80,8 +78,6 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     r = config.ray
     load_specs(config)
     task, _ = task_of(config)
-    if isinstance(task, EnvironmentTask):
-        raise SettingError(f"{task.name} has environments, which engine=ray does not run; use engine=local.")
     tokenizer = load_tokenizer(config.model.path)
     train, held_out = fitting_prompts(config, task, tokenizer, note)
     ranks_of = {"actor": r.ranks, "reward": r.reward_ranks}
@@ -107,11 +103,13 @@ def build_roles(config: Config, note: Callable[[str], None] = lambda sentence: N
     of = {role: group for group in groups for role in group.roles}
     facts = of["actor"].facts
     assert facts is not None
+    actor = RayActor(of["actor"], facts, tokenizer, config)
+    actor.worlds = worlds_of(config, task, actor)
     return RayRoles(
-        RayActor(of["actor"], facts, tokenizer, config),
+        actor,
         RayCritic(of["critic"], config) if "critic" in of else None,
         RayReference(of["reference"]) if "reference" in of else None,
-        Reward(RayScorer(of["reward"]), tokenizer, config.seed),
+        reward_role(config, RayScorer(of["reward"]), actor),
         Judge(task, config.reward, extra_members(config.reward)),
         task,
         tokenizer,
@@ -235,15 +233,34 @@ class RayActor:
             on_progress(rows, int(mask.sum()))
         return Generation(token_ids, mask, log_probs, reasons)
 
-    def converse(
+    def play(
         self,
-        table: Table,
+        examples: Sequence[Example],
         sampling: Sampling,
         seeds: Sequence[int],
-        limits: Limits,
+        world_seeds: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Transcript]:
-        raise AssertionError("tasks with environments are refused")
+    ) -> list[Play]:
+        """Each rank's conversations with environments of its own, next to the policy, and beside its decoding."""
+        samples: dict[int, list[int]] = {}  # all of a prompt's have one seed, and stay together
+        for row, seed in enumerate(world_seeds):
+            samples.setdefault(seed, []).append(row)
+        together = list(samples.values())
+        shares = [
+            [row for place in share for row in together[place]]
+            for share in balanced([len(rows) for rows in together], self.group.ranks)
+            if share
+        ]
+        requests = [
+            ([examples[i] for i in share], sampling, [seeds[i] for i in share], [world_seeds[i] for i in share])
+            for share in shares
+        ]
+        plays: dict[int, Play] = {}
+        for share, part in zip(shares, self.group.each("play", requests), strict=True):
+            plays |= dict(zip(share, part, strict=True))
+        if on_progress is not None:
+            on_progress(len(plays), sum(one.tokens for one in plays.values()))
+        return [plays[row] for row in range(len(examples))]
 
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
         return _columns(self.group, "actor", "log_probs", ledger.only())

@@ -8,6 +8,7 @@ same step, bit for bit. Every row has its own stream of random numbers, read at 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
@@ -79,6 +80,8 @@ class Transcript:
     """The ids of each turn as they were drawn."""
     finish_reason: str = ""
     """`stop`: the partner ended it; `length`: cut by a limit."""
+    decoded: list[tuple[float, float]] = field(default_factory=list, compare=False)
+    """When the decoding of each turn began and ended, by `time.monotonic`."""
 
     @property
     def tokens(self) -> int:
@@ -160,6 +163,7 @@ class _Batch:
         self.stop_ids = frozenset(sampling.stop_ids)
         self.waiting: dict[int, int] = {}  # row → the clock when its turn ended
         self.turn: list[list[int]] = [[] for _ in rows]
+        self.since = [time.monotonic()] * len(rows)  # when each row's turn began
         self.clock = 0
 
     def _longest(self) -> int:
@@ -204,7 +208,7 @@ class _Batch:
             if token in self.stop_ids or (token in self.closing and self.ends_turn(turn)):
                 self._end_turn(row, one)
             elif len(turn) == self.limits.turn_tokens or not self._room(one):
-                one.turns.append(turn)
+                self._keep_turn(row, one)
                 self._end(one, "length")
             else:
                 left.append(place)
@@ -219,8 +223,12 @@ class _Batch:
             and len(segment.prompt) + len(segment.ids) + added < self.positions
         )
 
-    def _end_turn(self, row: int, one: Transcript) -> None:
+    def _keep_turn(self, row: int, one: Transcript) -> None:
         one.turns.append(self.turn[row])
+        one.decoded.append((self.since[row], time.monotonic()))
+
+    def _end_turn(self, row: int, one: Transcript) -> None:
+        self._keep_turn(row, one)
         last = len(one.turns) == self.limits.turns or not self._room(one)
         self.waiting[row] = self.clock
         self.partner.listen(self.rows[row], self.turn[row], last=last)
@@ -241,6 +249,7 @@ class _Batch:
         """The ids that a row goes on with, from the last one drawn on; none where it has ended."""
         del self.waiting[row]
         one, reply = self.transcripts[row], self.partner.reply(self.rows[row])
+        self.since[row] = time.monotonic()
         if reply.done:
             self._end(one, "stop")
             return []

@@ -9,6 +9,7 @@
       checksums.jsonl   one line per step: the SHA-256 of what it wrote, for `mingce verify`
       ledger/           one Parquet file per step (mingce.record.store)
       validation/       the same for answers to held-out prompts, one file per validation
+      clocks/           when the turns of conversations were decoded (mingce.record.clocks)
       checkpoints/      one directory per checkpoint (mingce.record.checkpoints)
       tensorboard/
       lock              held by the one process that trains here
@@ -38,6 +39,7 @@ from mingce.base.errors import RunError, first_line
 from mingce.base.places import Anchors, step_name, steps_in
 from mingce.base.reading import read_regular, read_yaml
 from mingce.record.checksums import Checksums, sha256
+from mingce.record.clocks import Clocks, drop_clocks, write_clocks
 from mingce.record.lock import Lock
 from mingce.record.logs import (
     append_line,
@@ -89,6 +91,7 @@ class Run:
         self.audit_path = path / "audit.jsonl"
         self.events_path = path / "events.jsonl"
         self.ledger_path = path / "ledger"
+        self.clocks_path = path / "clocks"
         self.validation_path = path / "validation"
         self.checkpoints_path = path / "checkpoints"
         self.tensorboard_path = path / "tensorboard"
@@ -140,7 +143,7 @@ class Run:
             atomic.make_directory(path / folder)
         run = cls(path, lock)
         inside = [run.checkpoints_path / step_name(step) for step in run.checkpoint_steps()]
-        for directory in (path, run.checkpoints_path, run.ledger_path, run.validation_path, *inside):
+        for directory in (path, run.checkpoints_path, run.ledger_path, run.clocks_path, run.validation_path, *inside):
             atomic.clean_leftovers(directory)
         for log in (*run._logs, run.events_path):
             cut_unfinished_line(log)
@@ -214,6 +217,12 @@ class Run:
                 self._append(path, line)
                 digests[path.stem] = sha256(line)
         self._append(self.checksums.path, self.checksums.line(step, digests))
+
+    def log_clocks(self, step: int, clocks: Clocks) -> None:
+        """Write when the turns of a step's conversations were decoded and their environments stepped."""
+        assert self.training, "this run was opened for reading only"
+        self.check_place()
+        write_clocks(self.clocks_path, step, clocks, self.recovery_hint)
 
     def log_audit(self, step: int, report: Mapping[str, Any]) -> None:
         """Append the audit of one step's ledger, as JSON."""
@@ -291,6 +300,7 @@ class Run:
         self.checksums.reopen()
         self._cover_events(step if logged else step - 1)
         self.ledger.drop_after(step)
+        drop_clocks(self.clocks_path, step)
         self.validation.drop_after(step if logged else step - 1)
         if not logged:
             self._take_up(step)

@@ -20,7 +20,6 @@ from mingce.algorithms.masking import masked_mean
 from mingce.config import Config
 from mingce.ledger import Batcher, Ledger
 from mingce.models.batching import forward_inputs
-from mingce.models.conversations import Limits, Transcript, converse
 from mingce.models.log_probs import ledger_log_probs, log_probs_batcher
 from mingce.models.lora import base_causal_lm
 from mingce.models.micro_batches import batcher
@@ -29,7 +28,7 @@ from mingce.models.sampling import Generation, Sampling, generate
 from mingce.models.stopping import StopTexts
 from mingce.roles.dialogues import ledger_of, play
 from mingce.roles.learner import Learner, LocalLearner, OnProgress
-from mingce.roles.worlds import Table, Worlds
+from mingce.roles.worlds import Play, Worlds
 from mingce.specs import find_policy_loss
 from mingce.tasks.base import Example
 
@@ -75,15 +74,16 @@ class Actor(Protocol):
         """Responses of the policy as it is now; a row depends on its prompt and seed only."""
         ...
 
-    def converse(
+    def play(
         self,
-        table: Table,
+        examples: Sequence[Example],
         sampling: Sampling,
         seeds: Sequence[int],
-        limits: Limits,
+        world_seeds: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Transcript]:
-        """The conversations of a table with the policy as it is now."""
+    ) -> list[Play]:
+        """A conversation for every example with the policy as it is now; `seeds` are the sampler's, the others the
+        environments'."""
         ...
 
     def log_probs(self, ledger: Ledger) -> dict[str, Tensor]:
@@ -112,7 +112,7 @@ def roll_out(actor: Actor, examples: Sequence[Example], step: int, on_progress: 
     if actor.worlds is not None:
         repeated = [example for example in examples for _ in range(n)]
         worlds = [row_seed(seed, step, WORLD - row // n) for row in range(total)]
-        return ledger_of(play(actor, repeated, actor.sampling, seeds, worlds, on_progress), actor, rows)
+        return ledger_of(actor.play(repeated, actor.sampling, seeds, worlds, on_progress), actor, rows)
     template = actor.config.data.chat_template_kwargs
     prompts = render_prompts(actor.tokenizer, [example.prompt for example in examples], template)
     texts = [actor.tokenizer.decode(prompt) for prompt in prompts]
@@ -194,26 +194,15 @@ class LocalActor:
             stop_texts=StopTexts(self.tokenizer, sampling.stop_texts) if sampling.stop_texts else None,
         )
 
-    def converse(
+    def play(
         self,
-        table: Table,
+        examples: Sequence[Example],
         sampling: Sampling,
         seeds: Sequence[int],
-        limits: Limits,
+        world_seeds: Sequence[int],
         on_progress: OnProgress | None = None,
-    ) -> list[Transcript]:
-        return converse(
-            self.sampler,
-            table.prompts,
-            sampling,
-            table,
-            limits,
-            seeds=seeds,
-            closing_ids=table.worlds.ends.closing_ids,
-            ends_turn=table.worlds.ends,
-            max_rows=self.config.sampling.max_rows,
-            on_progress=on_progress,
-        )
+    ) -> list[Play]:
+        return play(self, examples, sampling, seeds, world_seeds, on_progress)
 
     # ── scoring what was drawn ───────────────────────────────────────────────────────────────────────────────────
 

@@ -11,7 +11,7 @@ from mingce.ledger import Ledger
 from mingce.models.drawing import Sampling
 from mingce.models.prompts import render_prompts
 from mingce.roles.actor import WORLD, Actor, row_seed, rows_of
-from mingce.roles.dialogues import ledger_of, play
+from mingce.roles.dialogues import ledger_of
 from mingce.roles.learner import OnProgress
 from mingce.roles.worlds import Play
 from mingce.tasks.base import Example, Response, Score
@@ -76,11 +76,11 @@ def answers_ledger(actor: Actor, examples: Sequence[Example], drawn: Sequence[Dr
     """One answer to each example as a ledger with its rollout_log_probs."""
     rows = rows_of(actor, examples, step, 1)
     if actor.worlds is not None:
-        measured = actor.worlds.measured  # those of the last step stay
+        measured, clocks = actor.worlds.measured, actor.worlds.clocks  # those of the last step stay
         try:
             return ledger_of([one.play for one in drawn if one.play is not None], actor, rows)
         finally:
-            actor.worlds.measured = measured
+            actor.worlds.measured, actor.worlds.clocks = measured, clocks
     rows |= {
         "prompt": [actor.tokenizer.decode(list(one.prompt)) for one in drawn],
         "prompt_ids": [list(one.prompt) for one in drawn],
@@ -112,5 +112,5 @@ def _played(
             one.text, one.answer, one.tokens, one.finish_reason, weight * sum(one.rewards), one.right,
             failed if one.failure else None, play=one,
         )
-        for one in play(actor, repeated, sampling, seeds, worlds, on_progress)
+        for one in actor.play(repeated, sampling, seeds, worlds, on_progress)
     ]  # fmt: skip

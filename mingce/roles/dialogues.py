@@ -7,6 +7,7 @@ those that were sampled, and those that observations were encoded to once.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -14,33 +15,43 @@ import torch
 from torch import Tensor
 
 from mingce.ledger import Ledger
-from mingce.models.conversations import Limits, Segment
+from mingce.models.conversations import Limits, Segment, converse
 from mingce.models.drawing import Sampling
+from mingce.record.clocks import TurnClock
 from mingce.roles.worlds import Play
 from mingce.tasks.base import Example
 
 if TYPE_CHECKING:
-    from mingce.roles.actor import Actor
+    from mingce.roles.actor import Actor, LocalActor
     from mingce.roles.learner import OnProgress
 
 
 def play(
-    actor: Actor,
+    actor: LocalActor,
     examples: Sequence[Example],
     sampling: Sampling,
     seeds: Sequence[int],
     world_seeds: Sequence[int],
     on_progress: OnProgress | None = None,
 ) -> list[Play]:
-    """A conversation for every example, in order; `seeds` are the sampler's, `world_seeds` the environments'."""
-    worlds = actor.worlds
+    """A conversation for every example, in order, with the policy and the environments of this process."""
+    worlds, began = actor.worlds, time.monotonic()
     assert worlds is not None
     table = worlds.open(examples, world_seeds)
-    limits = Limits(worlds.config.max_turns, worlds.config.turn_tokens)
-    transcripts = actor.converse(table, sampling, seeds, limits, on_progress)
-    for one, transcript in zip(table.plays, transcripts, strict=True):
-        one.transcript = transcript
-    return table.plays
+    transcripts = converse(
+        actor.sampler,
+        table.prompts,
+        sampling,
+        table,
+        Limits(worlds.config.max_turns, worlds.config.turn_tokens),
+        seeds=seeds,
+        closing_ids=worlds.ends.closing_ids,
+        ends_turn=worlds.ends,
+        max_rows=actor.config.sampling.max_rows,
+        on_progress=on_progress,
+    )
+    over = zip(table.plays, transcripts, strict=True)
+    return [one.ended(transcript, began, actor.sampling.stop_ids) for one, transcript in over]
 
 
 def ledger_of(plays: Sequence[Play], actor: Actor, rows_of: dict[str, Sequence[Any]]) -> Ledger:
@@ -56,7 +67,7 @@ def ledger_of(plays: Sequence[Play], actor: Actor, rows_of: dict[str, Sequence[A
 
     lengths = torch.tensor([len(segment.ids) for *_, segment in parts], dtype=torch.long)
     present = torch.arange(width) < lengths[:, None]
-    decode, stop_ids = actor.tokenizer.decode, actor.sampling.stop_ids
+    decode = actor.tokenizer.decode
     firsts = [segment is _transcript(one).segments[0] for _, one, segment in parts]
     rows: dict[str, Sequence[Any]] = {name: [values[n] for n, *_ in parts] for name, values in rows_of.items()}
     rows |= {
@@ -70,10 +81,7 @@ def ledger_of(plays: Sequence[Play], actor: Actor, rows_of: dict[str, Sequence[A
         "turn_rewards": [_rewards(one, segment) for _, one, segment in parts],
         "tool_calls": [one.tool_calls if first else 0 for first, (_, one, _) in zip(firsts, parts, strict=True)],
         "malformed_calls": [one.malformed if first else 0 for first, (_, one, _) in zip(firsts, parts, strict=True)],
-        "drift": [
-            one.dialogue.drift(segment.ids, stop_ids) if segment is _transcript(one).segments[-1] else -1
-            for _, one, segment in parts
-        ],
+        "drift": [one.drift if segment is _transcript(one).segments[-1] else -1 for _, one, segment in parts],
     }
     assert actor.worlds is not None
     ledger = Ledger(column("ids", torch.long, actor.pad_id), column("chosen", torch.bool, False), present, rows)
@@ -82,7 +90,17 @@ def ledger_of(plays: Sequence[Play], actor: Actor, rows_of: dict[str, Sequence[A
         "agent/ids_as_sampled": ids_as_sampled(ledger, plays),
         "timing_s/tools": sum(one.seconds for one in plays),
     }
+    actor.worlds.clocks = [_clock(one, segment) for _, one, segment in parts]
     return ledger.fill({"rollout_log_probs": column("log_probs", torch.float32)}, columns)
+
+
+def _clock(one: Play, segment: Segment) -> list[TurnClock]:
+    """The times of a segment's turns."""
+    stepped, decoded = one.stepped, _transcript(one).decoded
+    return [
+        TurnClock(turn, *decoded[turn], *(stepped[turn] if turn < len(stepped) else (None, None)))
+        for turn in sorted(set(segment.turns))
+    ]
 
 
 def ids_as_sampled(ledger: Ledger, plays: Sequence[Play]) -> float:

@@ -7,8 +7,9 @@ decodes. An environment that raises, hangs or pays what is no number costs its o
 from __future__ import annotations
 
 import math
+import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
@@ -21,6 +22,7 @@ from mingce.models.conversations import Reply, Transcript
 from mingce.models.drawing import Sampling
 from mingce.models.prompts import NOTHING
 from mingce.models.turns import Dialogue, TurnEnds
+from mingce.record.clocks import Clocks
 from mingce.roles.threads import Job, Threads
 from mingce.roles.tool_formats import format_for
 from mingce.tasks.base import Example, Prompt
@@ -31,24 +33,26 @@ from mingce.tasks.tools import CALLS
 from mingce.tasks.waiting import awaited
 
 
-@dataclass
+@dataclass(kw_only=True)
 class Play:
-    """One conversation's side of the environment: what it was told, and what it paid."""
+    """A conversation with an environment: what was said, and what it paid. Plain values, which other processes send."""
 
     example: Example
-    environment: Environment
     seed: int
-    dialogue: Dialogue
     transcript: Transcript | None = None
+    text: str = ""
+    """All that was said after the prompt, by the policy and to it."""
+    drift: int = -1
+    """Of the last segment, see `Dialogue.drift`."""
     rewards: list[float] = field(default_factory=list)
     parts: dict[str, float] = field(default_factory=dict)
     answer: str = ""
     """The text of the last turn."""
     right: bool | None = None
     failure: str = ""
-    job: Job | None = None
     malformed: int = 0
-    seconds: float = 0.0
+    stepped: list[tuple[float, float]] = field(default_factory=list)
+    """When the environment's step after each turn began and ended, in seconds since the batch began."""
 
     @property
     def finish_reason(self) -> str:
@@ -57,9 +61,9 @@ class Play:
         return "error" if self.failure else self.transcript.finish_reason
 
     @property
-    def text(self) -> str:
-        """All that was said after the prompt, by the policy and to it."""
-        return self.dialogue.told
+    def seconds(self) -> float:
+        """How long its environment took."""
+        return sum(end - begin for begin, end in self.stepped)
 
     @property
     def tokens(self) -> int:
@@ -70,6 +74,24 @@ class Play:
     def tool_calls(self) -> int:
         """Calls that were made."""
         return int(self.parts.get(CALLS, 0))
+
+
+@dataclass(kw_only=True)
+class Playing(Play):
+    """One that is under way, with its environment."""
+
+    environment: Environment
+    dialogue: Dialogue
+    job: Job | None = None
+
+    def ended(self, transcript: Transcript, began: float, stop_ids: Sequence[int]) -> Play:
+        """What came of it, with times that count from when the batch began."""
+        play = Play(**{one.name: getattr(self, one.name) for one in fields(Play)})
+        play.transcript, play.text = transcript, self.dialogue.told
+        play.drift = self.dialogue.drift(transcript.segments[-1].ids, stop_ids)
+        transcript.decoded = [(begin - began, end - began) for begin, end in transcript.decoded]
+        play.stepped = [(begin - began, end - began) for begin, end in self.stepped]
+        return play
 
 
 class Worlds:
@@ -96,6 +118,8 @@ class Worlds:
         self.threads = Threads(config.workers)
         self.measured: dict[str, float] = {}
         """Of the last rollouts: the seconds that environments took, and the proof that ids are those drawn."""
+        self.clocks: Clocks = []
+        """Of the last rollouts, for each row: when its turns were decoded and its environment stepped."""
 
     def open(self, examples: Sequence[Example], seeds: Sequence[int]) -> Table:
         """A new environment for every example, reset by its seed."""
@@ -111,7 +135,10 @@ class Worlds:
                 prompt = self.threads.result(reset, self.config.time_limit)
             except Exception as error:  # whatever a person's environment raises
                 failure = self.failed(example, "reset", error)
-            plays.append(Play(example, environment, seed, self._dialogue(prompt), failure=failure))
+            dialogue = self._dialogue(prompt)
+            plays.append(
+                Playing(example=example, seed=seed, environment=environment, dialogue=dialogue, failure=failure)
+            )
         return Table(self, plays)
 
     def _dialogue(self, prompt: Prompt) -> Dialogue:
@@ -143,7 +170,7 @@ class Worlds:
 class Table:
     """The conversations of one batch."""
 
-    def __init__(self, worlds: Worlds, plays: list[Play]):
+    def __init__(self, worlds: Worlds, plays: list[Playing]):
         self.worlds, self.plays = worlds, plays
 
     @property
@@ -184,12 +211,13 @@ class Table:
         told = content if isinstance(content, str) else self.worlds.written.told([dict(one) for one in content])
         return play.dialogue.answer(told, self.worlds.config.observation_tokens)
 
-    def _observation(self, play: Play) -> Observation:
+    def _observation(self, play: Playing) -> Observation:
         assert play.job is not None
         try:
             observation = self.worlds.threads.result(play.job, self.worlds.config.time_limit)
         finally:
-            play.seconds += play.job.seconds
+            begun = play.job.begun or time.monotonic()
+            play.stepped.append((begun, begun + play.job.seconds))
         if not isinstance(observation, Observation):
             raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
         if observation.reward is not None and not math.isfinite(observation.reward):

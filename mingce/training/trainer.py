@@ -107,6 +107,8 @@ class Trainer:
                         every = self.config.keep.ledger_every
                         if (every and step % every == 0) or self.guard.alarm:
                             self.run.ledger.write(step, ledger)
+                            if self.roles.actor.worlds is not None:
+                                self.run.log_clocks(step, self.roles.actor.worlds.clocks)
                     self._finish(step, compute_metrics(ledger) | measured | self._timings(ledger), ledger, sinks)
             except Interrupted:
                 return
