@@ -14,6 +14,7 @@ from mingce.specs.comparisons import WITHIN_PROMPT
 def checks() -> list[Check]:
     """All checks of one dump, in the order in which a trainer makes its columns."""
     from mingce.audit import (
+        agents,
         credit,
         derived,
         edges,
@@ -25,11 +26,13 @@ def checks() -> list[Check]:
         precision,
         rewards,
         scores,
+        trajectories,
         whitening,
     )
 
     families = (
         geometry, edges, precision, rewards, scores, credit, derived, whitening, groups, policy, losses, kl_places,
+        agents, trajectories,
     )  # fmt: skip
     return [check for family in families for check in family.CHECKS]
 
@@ -64,7 +67,7 @@ def audit(dump: Dump, watch: Callable[[str], None] | None = None) -> Report:
 
 def _takes_all_rows(check: Check, dump: Dump) -> bool:
     """Whether a check holds numbers against statistics of the whole batch, of which the dump has some rows."""
-    if check.name == "K8 groups":
+    if check.name in ("K8 groups", "K8 trajectories"):
         return dump.settings.estimator not in WITHIN_PROMPT
     if check.name.startswith("K4 ") or check.name.startswith("K5 "):
         return bool(dump.settings.whiten_rewards)

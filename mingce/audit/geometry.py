@@ -260,11 +260,20 @@ def sampled_ids(e: Evidence) -> Iterator[Finding]:
             for one, at in list(drifted.items())[:5]
             if at < len(sampled[one]) and at < ids.shape[1]
         )
-        values = {"count": len(drifted), "row": row, "token": token}
+        values = {"count": len(drifted), "row": row, "token": token, "turn": turn_of(e, row, token)}
         yield Finding(RETOKENISED, "token_ids", values, places, len(drifted) / len(e.mask))
     elif trimmed:
         places = tuple(Place(one, int(e.last[one]), float("nan"), float("nan")) for one in trimmed[:5])
         yield Finding(EOS_TRIMMED, "token_ids", {"count": len(trimmed)}, places, len(trimmed) / len(e.mask))
+
+
+def turn_of(e: Evidence, row: int, token: int) -> int:
+    """The turn of a token, from 1: as the dump numbers it, or by the runs of chosen tokens up to it."""
+    token = min(token, e.mask.shape[1] - 1)
+    if "turn" in e.dump.columns:
+        return int(e["turn"][row, token]) + 1
+    chosen = e.mask[row, : token + 1]
+    return max(1, int(chosen[:1].sum() + (chosen[1:] & ~chosen[:-1]).sum()))
 
 
 def retokenised(e: Evidence) -> bool:

@@ -15,6 +15,7 @@ from mingce.audit.group_batch import Batch
 from mingce.audit.group_reasons import other_baseline, other_outcome
 from mingce.audit.groupings import Words, groupings, prompts
 from mingce.audit.misfits import ROWS_SWAPPED, SURE
+from mingce.audit.trajectories import split
 from mingce.audit.whitening import BASELINE, SCALE, SIGN
 from mingce.record.dump import LOSS, unknown_estimator
 from mingce.specs import ESTIMATORS
@@ -66,8 +67,8 @@ def groups(e: Evidence) -> Iterator[Finding]:
         raise NotJudged
     if unknown_estimator(e.dump) or (spec is not None and spec.kind == "share"):
         raise NotJudged  # constant in a row, and compared with no other
-    if e.settings.estimator in BASELINE_OF_TOKEN:
-        raise NotJudged  # compared token by token, constant only in answers of one token
+    if e.settings.estimator in BASELINE_OF_TOKEN or split(e):
+        raise NotJudged  # compared token by token, constant only in answers of one token; or trajectory by trajectory
     everyone = prompts(e)
     used = np.flatnonzero(e.mask.any(axis=1))
     if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):

@@ -26,12 +26,13 @@ Values = TypeVar("Values")
 #   importance_weights  the weight that corrects for the sampling policy, if the trainer uses one
 #   value_mask          where values are kept, if that is not the response mask (TRL keeps one slot more)
 #   weight_versions     version of the weights that sampled each token
+#   turn, role          of conversations with tools, as in our ledger
 # The policy loss uses `whitened_advantages` where there are any, else `advantages`, which some trainers have whitened
 # already: only beside whitened ones are they known to be raw.
 TOKEN_COLUMNS = (
     "token_ids", "response_mask", "attention_mask", "loss_mask", "value_mask", "rollout_log_probs", "old_log_probs",
     "ref_log_probs", "new_log_probs", "entropy", "scores", "kl", "rewards", "values", "new_values", "deltas",
-    "advantages", "whitened_advantages", "returns", "ratio", "importance_weights", "weight_versions",
+    "advantages", "whitened_advantages", "returns", "ratio", "importance_weights", "weight_versions", "turn", "role",
 )  # fmt: skip
 RAW, LOSS = "raw_advantages", "loss_advantages"
 """Two ways to ask for advantages by what they are: known not to be whitened, and what the policy loss uses."""
@@ -46,10 +47,12 @@ RAW, LOSS = "raw_advantages", "loss_advantages"
 #   outcome             the row's scalar score, where it is stored apart from the token columns
 #   rollout_ids         ids as they were sampled, where they are stored apart from the trained ones
 #   prompt, response, reward_text            texts; reward_text is what the scorer read
+#   conversation, segment                    the trajectory that the row is a part of, and which part
+#   drift                                    the first token at which encoding the text anew gives another id, or −1
 ROW_COLUMNS = (
     "uid", "group", "prompt_ids", "left_pad", "position_ids", "finish_reason", "rank", "minibatch", "micro_batch",
     "epoch", "bootstrap_value", "outcome", "rollout_ids", "prompt", "response", "reward_text", "policy_version",
-    "data_source", *row_inputs(),
+    "data_source", "conversation", "segment", "drift", *row_inputs(),
 )  # fmt: skip
 _UPDATED = {"ratio": ("new_log_probs", "ratio"), "new_values": ("new_values",)}
 """Columns that are 0 until an update writes the first of them."""
