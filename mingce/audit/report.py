@@ -105,14 +105,18 @@ def _show_steps(console: Console, audited: Audited, lang: str) -> None:
     shown = reports if len(reports) <= STEP_LINES else [report for report in reports if worst(report.findings)]
     names = max((cell_len(name_of(report, lang)) for report in shown[:STEP_LINES]), default=0)
     for report in shown[:STEP_LINES]:
-        level = worst(report.findings)
-        mark, style = ("✓", "green") if level is None else ("✗" if level == "bug" else "?", STYLES[level])
-        name = padded(name_of(report, lang), names)
-        line = Text.assemble((f"{mark} ", style), (f"{name}  ", MUTED), verdict(report, lang))
-        console.print(line, overflow="ellipsis", no_wrap=True)
+        console.print(step_line(report, lang, names), overflow="ellipsis", no_wrap=True)
     left = len(reports) - len(shown[:STEP_LINES])
     if left:
         console.print(Text("  " + sentence("audit.more", lang, count=left), style=MUTED))
+
+
+def step_line(report: Report, lang: str, width: int = 0) -> Text:
+    """One dump in a line: a mark, its name in at least `width` cells, and its verdict."""
+    level = worst(report.findings)
+    mark, style = ("✓", "green") if level is None else ("✗" if level == "bug" else "?", STYLES[level])
+    name = padded(name_of(report, lang), max(width, cell_len(name_of(report, lang))))
+    return Text.assemble((f"{mark} ", style), (f"{name}  ", MUTED), verdict(report, lang))
 
 
 def audited_json(audited: Audited) -> dict[str, Any]:

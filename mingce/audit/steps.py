@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
@@ -101,6 +101,11 @@ def audit_steps(dumps: Iterable[Dump]) -> list[Finding]:
         number = int(own_number) if isinstance(own_number, int | float) and np.isfinite(own_number) else place
         if number not in steps:
             steps[number] = Step.of(number, dump)
+    return judge_steps(steps)
+
+
+def judge_steps(steps: Mapping[int, Step]) -> list[Finding]:
+    """What steps say together, by their numbers."""
     run = [steps[number] for number in sorted(steps)]
     families = (rollout_gap, versions, standing_still, reference, adaptive_kl, repeated_prompts, repeated_rollouts)
     return [finding for family in families for finding in family(run)]

@@ -45,6 +45,13 @@ def audit_(
     explain_missing: Annotated[
         bool, typer.Option("--explain-missing", help="print what to record so that the skipped checks run")
     ] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="go on with what a running trainer writes there, a line per step")
+    ] = False,
+    until_idle: Annotated[
+        float | None,
+        typer.Option(metavar="SECONDS", min=0, help="with --follow: end when nothing new has come for so long"),
+    ] = None,
     lang: LangOption = None,
 ) -> None:
     """Recompute any trainer's token dump with independent code and name what is wrong. 0 no bug, 1 a bug, 2 not run."""
@@ -56,7 +63,8 @@ def audit_(
         console, places, mapping=mapping,
         settings=command.parse_settings(settings or [], gamma=gamma, lam=lam, beta=beta), steps=step or [],
         model=model, ref_model=ref_model, require=command.parse_areas(require),
-        output=command.Output(as_json, as_markdown, out, junit, sarif, explain_missing), lang=display_lang(),
+        output=command.Output(as_json, as_markdown, out, junit, sarif, explain_missing),
+        follow=follow, until_idle=until_idle, lang=display_lang(),
     )  # fmt: skip
     raise typer.Exit(code)
 
@@ -97,6 +105,9 @@ def view(
     steps: Annotated[str | None, typer.Option(metavar="A,B", help="with --export: which steps")] = None,
     rollouts: Annotated[int, typer.Option(help="with --export: how many rollouts of each step")] = 16,
     with_audit: Annotated[bool, typer.Option("--audit", help="with --export: the audit of each step too")] = False,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="dumps: show what a running trainer writes there as it arrives")
+    ] = False,
     lang: LangOption = None,
 ) -> None:
     """See where every token's credit comes from: a local web page over runs and dumps. Changes nothing."""
@@ -104,5 +115,6 @@ def view(
 
     command.run(
         console, places or [Path("runs")], host=host, port=port, browser=browser, mapping=mapping,
-        tokenizer=tokenizer, export=export, steps=steps, rollouts=rollouts, audit=with_audit, lang=display_lang(),
+        tokenizer=tokenizer, export=export, steps=steps, rollouts=rollouts, audit=with_audit,
+        follow=follow, lang=display_lang(),
     )  # fmt: skip

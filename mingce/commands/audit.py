@@ -46,6 +46,11 @@ class Output:
     sarif: Path | None = None
     explain_missing: bool = False
 
+    @property
+    def prints_data(self) -> bool:
+        """Whether the report itself goes to the standard output, for programs."""
+        return (self.as_json or self.as_markdown) and self.out is None
+
 
 def run(
     console: Console,
@@ -58,16 +63,36 @@ def run(
     ref_model: Path | None = None,
     require: Sequence[str] = (),
     output: Output = Output(),  # noqa: B008  (frozen)
+    follow: bool = False,
+    until_idle: float | None = None,
     lang: str = "zh",
 ) -> int:
     """Audits every dump at the places, prints or writes what comes of it, and returns the exit code.
 
-    0: no bug. 1: a bug. 2: no bug, but a required area could not be judged.
+    0: no bug. 1: a bug. 2: no bug, but a required area could not be judged. `follow` goes on with what is written
+    there until Ctrl-C, or until nothing new has come for so many seconds.
     """
     if ref_model is not None and model is None:
         raise SettingError("--ref-model needs --model too: the reference is compared with the policy.")
+    if follow:
+        from mingce.commands.audit_follow import follow as audit_follow
+
+        if model is not None:
+            raise SettingError(sentence("audit.follow_model", lang))
+        beside = make_console(stderr=True) if output.prints_data else console
+        audited = audit_follow(
+            beside, places, mapping=mapping, settings=settings, steps=steps, idle=until_idle, lang=lang
+        )
+        return _told(console, audited, output, require, lang)
+    if until_idle is not None:
+        raise SettingError(sentence("audit.follow_alone", lang))
     with waiting(sentence("audit.reading", lang)) as tell:
         audited = audit_all(dumps_at(places, mapping, settings or {}, steps), lang, tell, model, ref_model)
+    return _told(console, audited, output, require, lang)
+
+
+def _told(console: Console, audited: Audited, output: Output, require: Sequence[str], lang: str) -> int:
+    """The exit code of what was audited, once it is printed or written."""
     if not any(report.ran for report in audited.reports):
         raise DataError(f"no check can run on {audited.reports[0].path}: it has none of the columns that they need.")
     _tell(console, audited, output, lang)
@@ -135,22 +160,29 @@ def audit_all(
 
     reports: list[Report] = []
 
-    def judged() -> Iterator[Dump]:
+    def each() -> Iterator[Dump]:
         for dump in dumps:
             if reports and model is not None:
                 raise SettingError(
                     "--model is the weights of one step, but there are several dumps; choose with --step."
                 )
-            reports.append(_judged(dump, lang, tell, model, ref_model))
+            reports.append(judged(dump, lang, tell, model, ref_model))
             if dump.step is not None:
                 yield dump
 
-    across: list[Finding] = list(audit_steps(judged()))
+    across: list[Finding] = list(audit_steps(each()))
     steps = {report.step for report in reports if report.step is not None}
     return Audited(reports, across if len(steps) > 1 else [])
 
 
-def _judged(dump: Dump, lang: str, tell: Callable[[str], None], model: Path | None, ref_model: Path | None) -> Report:
+def judged(
+    dump: Dump,
+    lang: str,
+    tell: Callable[[str], None] = lambda _: None,
+    model: Path | None = None,
+    ref_model: Path | None = None,
+) -> Report:
+    """The report about one dump; a check that falls over is an error that names it."""
     name = dump.path if dump.step is None else sentence("audit.step", lang, step=dump.step)
     current = [""]
 

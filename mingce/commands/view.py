@@ -30,6 +30,7 @@ def run(
     steps: str | None = None,
     rollouts: int = 16,
     audit: bool = False,
+    follow: bool = False,
     lang: str = "zh",
 ) -> None:
     """Serves until Ctrl-C, or writes the export and returns."""
@@ -37,7 +38,9 @@ def run(
         tokenizer = tokenizer / "tokenizer.json"
     if tokenizer is not None and not tokenizer.is_file():
         raise SettingError(f"--tokenizer {tokenizer} does not exist; give a tokenizer.json or a model's directory.")
-    library = Library(places, mapping, tokenizer)
+    if follow and export is not None:
+        raise SettingError(sentence("commands.view_follow_export", lang))
+    library = Library(places, mapping, tokenizer, follow=follow)
     api = Api(library)
     if export is not None:
         from mingce.view.export import write_export

@@ -80,7 +80,8 @@ def _written(request: dict[str, Any], file: Any) -> tuple[MingceError, str] | No
             write_dumps(file, [])
         else:
             mapping = None if request["mapping"] is None else Path(request["mapping"])
-            write_dumps(file, read_dumps(path, mapping, request["settings"], request["steps"]))
+            some = {"files": request["files"], "lines": request["lines"]}
+            write_dumps(file, read_dumps(path, mapping, request["settings"], request["steps"], **some))
     except MingceError as error:
         return error, ""
     except (MemoryError, RecursionError):

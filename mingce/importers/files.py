@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import codecs
 import os
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterator, Sequence
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -41,12 +41,20 @@ _KNOWN = "npz, safetensors, Parquet, JSON, JSONL and .pt with a response mask ar
 
 
 def read_dumps(
-    path: Path, mapping: Path | None, settings: dict[str, Any] | None, steps: Collection[int] | None
+    path: Path,
+    mapping: Path | None,
+    settings: dict[str, Any] | None,
+    steps: Collection[int] | None,
+    files: Sequence[str] | None = None,
+    lines: Sequence[traces.Line] | None = None,
 ) -> list[Dump]:
     """What `open_dump` says, in this process."""
     names = read_mapping(mapping) if mapping else None
-    if path.is_dir():
-        drafts = _directory(path, names, steps)
+    if lines is not None:
+        with _laid_out(str(path)):
+            drafts = traces.read_lines(path, lines, steps)
+    elif path.is_dir():
+        drafts = _directory(path, names, steps, files)
     elif path.is_file():
         draft = _file(path, names)
         if draft.source == "mingce" and path.absolute().parent.name == "ledger":  # its run has the settings
@@ -56,7 +64,7 @@ def read_dumps(
         raise DataError(f"{path} is a pipe, a socket or a device; write the dump to a file and name that.")
     else:
         raise DataError(f"there is no file or directory {path}.")
-    if names:
+    if names and drafts:
         names.check()
     for draft in drafts:
         draft.put_settings(names.settings if names else None, strict=True)
@@ -198,7 +206,7 @@ def _placed(draft: Draft, path: Path) -> Draft:
     return draft
 
 
-def _files(directory: Path) -> Iterator[Path]:
+def files_below(directory: Path, most: int = MAX_FILES) -> Iterator[Path]:
     """The regular files below the directory, hidden ones and links to elsewhere left out, by name."""
     seen = 0
     for folder, folders, files in os.walk(directory):
@@ -208,18 +216,23 @@ def _files(directory: Path) -> Iterator[Path]:
             if name.startswith(".") or path.is_symlink() or not path.is_file():
                 continue
             seen += 1
-            if seen > MAX_FILES:
-                raise Refused(f"{directory} holds more than {MAX_FILES:,} files; name the dump's own directory.")
+            if seen > most:
+                raise Refused(f"{directory} holds more than {most:,} files; name the dump's own directory.")
             yield path
 
 
-def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | None) -> list[Draft]:
-    """Every dump below a directory, the files of one step joined."""
-    if streamed := traces.home(directory):
+def _directory(
+    directory: Path, names: Mapping | None, steps: Collection[int] | None, files: Sequence[str] | None
+) -> list[Draft]:
+    """Every dump below a directory, or of some of its files, the files of one step joined."""
+    if files is None and (streamed := traces.home(directory)):
         return _streamed(streamed, steps)
     ledgers = ledger.run_of(directory)
     run = ledger.read_run(ledgers.absolute().parent if ledgers.name == "ledger" else ledgers) if ledgers else None
-    paths = sorted(ledgers.glob("step-*.parquet")) if ledgers else list(_files(directory))
+    if files is not None:
+        paths = [directory / name for name in files]
+    else:
+        paths = sorted(ledgers.glob("step-*.parquet")) if ledgers else list(files_below(directory))
     found: list[Draft] = []
     skipped: list[tuple[str, str]] = []
     empty: list[str] = []
@@ -236,7 +249,7 @@ def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | 
             skipped.append(sentence_pair("importers.not_opened", name=path.name, error=error))
             continue
         except MingceError as error:
-            if path.suffix == ".json":  # a config, not a dump
+            if path.suffix == ".json" and files is None:  # a config, not a dump
                 skipped.append(sentence_pair("importers.no_dump", name=path.name, error=error))
                 continue
             raise
@@ -248,6 +261,8 @@ def _directory(directory: Path, names: Mapping | None, steps: Collection[int] | 
         if run:
             run.lay_beside(draft)
         found.append(_placed(draft, path.relative_to(directory)))
+    if not found and files is not None and not skipped:
+        return []
     if not found:
         reasons = [english for _, english in skipped] or empty
         reason = f" of the steps {sorted(steps)[:8]}" if steps is not None else f" ({reasons[0]})" if reasons else ""

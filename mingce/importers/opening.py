@@ -25,6 +25,7 @@ from mingce.base.lang import display_lang
 from mingce.base.texts import sentence
 from mingce.importers.limits import Refused, factor
 from mingce.importers.parcel import one_line, read_parcel
+from mingce.importers.traces import Line
 from mingce.record.dump import Dump
 
 _START = "import sys; sys.path[:] = sys.argv[2:]; from mingce.importers.child import serve; serve(int(sys.argv[1]))"
@@ -37,18 +38,25 @@ def open_dump(
     mapping: Path | None = None,
     settings: dict[str, Any] | None = None,
     steps: Collection[int] | None = None,
+    *,
+    files: Sequence[str] | None = None,
+    lines: Sequence[Line] | None = None,
 ) -> list[Dump]:
     """The dumps at a file or directory, one a step, in order. `settings` count more than what the files say.
 
     `mapping` is a YAML or JSON file with `columns: {their_name: our_name}` and `settings: {...}`. `steps` leaves out
     the other steps of a directory. The files are read in a process of their own whose memory and time are bounded by
     the files' sizes; MINGCE_DUMP_LIMIT=4 allows four times as much.
+    `files` are names of some of the directory's files: only these are read, and none of them need be a dump. `lines`
+    are lines of a stream of traces at `path`, as mingce.importers.streams finds them.
     """
     return _ask(
         path,
         mapping=None if mapping is None else str(mapping),
         settings=settings,
         steps=None if steps is None else [int(step) for step in steps],
+        files=None if files is None else list(files),
+        lines=None if lines is None else list(lines),
     )
 
 

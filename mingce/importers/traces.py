@@ -13,7 +13,8 @@ import io
 import json
 import re
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -32,6 +33,9 @@ _COLUMNS |= _OF_TRAINER
 _LIMITS = {"max_turns", "max_input_tokens", "max_output_tokens", "max_total_tokens", "compaction_failed"}
 _CHUNK = re.compile(r"\d{1,9}\.jsonl(\.zst)?")
 MOST_NODES = 100_000
+
+Line = tuple[str, int, int]
+"""A line of a stream: the name of its chunk (`chunk_files`), where it begins, and its bytes."""
 
 
 @dataclass
@@ -81,8 +85,7 @@ def read_home(traces: Path, steps: Collection[int] | None) -> list[Draft]:
     updates: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
     notes = traces / "annotations"
     for producer in sorted(notes.iterdir()) if notes.is_dir() else ():
-        written = producer.is_dir() or (producer.suffix == ".jsonl" and not producer.name.endswith(".index.jsonl"))
-        if written and not producer.is_symlink():
+        if _is_writer(producer):
             for update in _records(producer):
                 if isinstance(name := update.get("trace_id"), str):
                     updates[name].append(update)
@@ -93,13 +96,74 @@ def read_home(traces: Path, steps: Collection[int] | None) -> list[Draft]:
     return _drafts(wanted, str(traces), by_step=True)
 
 
+def read_lines(traces: Path, lines: Sequence[Line], steps: Collection[int] | None) -> list[Draft]:
+    """A draft for each step of the traces whose lines stand there, those about them included."""
+    updates: defaultdict[str, list[dict[str, Any]]] = defaultdict(list)
+    episodes: list[dict[str, Any]] = []
+    wanted: defaultdict[str, list[tuple[int, int]]] = defaultdict(list)
+    for name, begin, size in lines:
+        wanted[name].append((begin, size))
+    paths = dict(chunk_files(traces))
+    for name in sorted(wanted):
+        if name not in paths:
+            raise DataError(f"{traces / name} has gone.")
+        for record in _at(paths[name], sorted(wanted[name])):
+            if not name.startswith("annotations"):
+                episodes.append(record)
+            elif isinstance(trace_id := record.get("trace_id"), str):
+                updates[trace_id].append(record)
+    rows = (row for record in episodes for row in _rows(record, updates))
+    return _drafts([row for row in rows if steps is None or row.step in steps], str(traces), by_step=True)
+
+
+def _at(path: Path, places: list[tuple[int, int]]) -> Iterator[dict[str, Any]]:
+    """The records at some places of a file, in order; what is no record any more is passed over."""
+    with opened_chunk(path) as file:
+        at = 0
+        for begin, size in places:
+            if file.seekable():
+                file.seek(begin)
+            while not file.seekable() and at < begin and (part := file.read(min(begin - at, 1 << 20))):
+                at += len(part)
+            line = file.read(min(size, MAX_LINE))
+            at += len(line)
+            with suppress(ValueError, RecursionError):
+                if isinstance(record := json.loads(line), dict):
+                    yield record
+
+
+def chunk_files(traces: Path) -> list[tuple[str, Path]]:
+    """(name, file) of everything that is written of a run's traces: the stream first, then what is said of them.
+
+    A chunk has the same name before and after it is packed.
+    """
+    found: list[tuple[str, Path]] = []
+    notes = traces / "annotations"
+    writers = sorted(notes.iterdir()) if notes.is_dir() else []
+    for place in (traces / "stream", traces / "stream.jsonl", *(one for one in writers if _is_writer(one))):
+        name = str(place.relative_to(traces))
+        if place.is_dir():
+            found += [(f"{name}/{number}", path) for number, path in sorted(_chunks(place).items())]
+        elif place.is_file():
+            found.append((name, place))
+    return found
+
+
+def _is_writer(place: Path) -> bool:
+    written = place.is_dir() or (place.suffix == ".jsonl" and not place.name.endswith(".index.jsonl"))
+    return written and not place.is_symlink()
+
+
+def _chunks(place: Path) -> dict[str, Path]:
+    return {path.name.split(".")[0]: path for path in sorted(place.iterdir(), reverse=True) if _chunk(path)}
+
+
 def _records(place: Path) -> Iterator[dict[str, Any]]:
     """The records of a stream in the order they were written; a last line cut by a crash is left out."""
-    chunks = {path.name.split(".")[0]: path for path in sorted(place.iterdir(), reverse=True) if _chunk(path)} \
-        if place.is_dir() else {"": place}  # fmt: skip
+    chunks = _chunks(place) if place.is_dir() else {"": place}
     count = 0
     for path in (chunks[name] for name in sorted(chunks)):
-        with _opened(path) as file:
+        with opened_chunk(path) as file:
             while line := file.readline(MAX_LINE + 1):
                 count += 1
                 if len(line) > MAX_LINE or count > MAX_LINES:
@@ -118,7 +182,7 @@ def _chunk(path: Path) -> bool:
     return bool(_CHUNK.fullmatch(path.name)) and path.is_file() and not path.is_symlink()
 
 
-def _opened(path: Path) -> Any:
+def opened_chunk(path: Path) -> Any:
     """A file to be read line by line, unpacked if it is sealed."""
     size = file_size(path)
     if path.suffix != ".zst":

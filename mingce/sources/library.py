@@ -14,6 +14,7 @@ from mingce.base.errors import DataError, MingceError, RunError
 from mingce.base.paths import expanded, resolved
 from mingce.record.targets import is_run
 from mingce.sources.dumps import open_source
+from mingce.sources.followed import FollowedSource
 from mingce.sources.runs import RunSource
 from mingce.sources.source import VALIDATION, Source
 
@@ -21,9 +22,19 @@ _PLAIN = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,80}")
 
 
 class Library:
-    """The sources at the given places: a run, a directory of runs, a dump or a directory of dumps each."""
+    """The sources at the given places: a run, a directory of runs, a dump or a directory of dumps each.
 
-    def __init__(self, places: Sequence[Path], mapping: Path | None = None, tokenizer: Path | None = None):
+    `follow`: dumps are looked at again and again, and may be still to come.
+    """
+
+    def __init__(
+        self,
+        places: Sequence[Path],
+        mapping: Path | None = None,
+        tokenizer: Path | None = None,
+        *,
+        follow: bool = False,
+    ):
         self._mapping, self._tokenizer = mapping, tokenizer
         self._folders: list[Path] = []
         self._sources: dict[Path, Source] = {}
@@ -31,8 +42,10 @@ class Library:
         self._lock = Lock()
         for place in places:
             path = expanded(place)
-            if path.is_dir() and not is_run(path) and (_runs_in(path) or _is_empty(path)):
+            if path.is_dir() and not is_run(path) and (_runs_in(path) or (_is_empty(path) and not follow)):
                 self._folders.append(resolved(path))
+            elif follow and not is_run(path):
+                self._add(resolved(path), FollowedSource(resolved(path), mapping, tokenizer))
             else:
                 self._add(resolved(path), open_source(resolved(path), mapping, tokenizer))
 
@@ -44,7 +57,7 @@ class Library:
                     if path not in self._sources:
                         with suppress(MingceError):  # it has gone again
                             self._add(path, RunSource(path, self._tokenizer))
-            self._sources = {path: source for path, source in self._sources.items() if path.exists()}
+            self._sources = {path: source for path, source in self._sources.items() if source.exists()}
             self._taken = {source.id for source in self._sources.values()}
             found = list(self._sources.values())
         return sorted(found, key=lambda source: (-source.updated(), source.id))
@@ -59,7 +72,7 @@ class Library:
             return answers
         for known in (self._sources.values, self.sources):
             for source in list(known()):
-                if source.id == source_id and source.path.exists():
+                if source.id == source_id and source.exists():
                     return source
         raise RunError(f"there is no run '{source_id[:80]}' here")
 

@@ -82,6 +82,14 @@ class Source(ABC):
 
     # ── the run ──────────────────────────────────────────────────────────────────────────────────────────────────
 
+    def exists(self) -> bool:
+        """Whether it is still there."""
+        return self.path.exists()
+
+    def changes(self) -> int:
+        """Counts up where steps that are there change."""
+        return 0
+
     @abstractmethod
     def status(self) -> Status:
         """Whether it trains, has reached its last step, or was stopped before."""

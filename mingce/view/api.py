@@ -304,7 +304,8 @@ class Api:
     def progress(self, source_id: str) -> dict[str, str | int | None]:
         """How far a run is, cheap enough to be asked every second."""
         source = self.library.source(source_id)
-        return {"status": source.status(), "step": source.last_step()}
+        changes = {"changes": count} if (count := source.changes()) else {}
+        return {"status": source.status(), "step": source.last_step(), **changes}
 
 
 def _values(answer: Table | Rollout) -> dict[str, Any]:
