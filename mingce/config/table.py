@@ -107,6 +107,7 @@ class AgentConfig:
     """Conversations of several turns, with tools or another environment."""
 
     tools: list[str] = field(default_factory=list)
+    mcp: list[str] = field(default_factory=list)
     tool_format: str = "auto"
     max_turns: int = 4
     turn_tokens: int = 0

@@ -33,7 +33,7 @@ from mingce.tasks.data import FittingPrompts, Sliced, WithSystem, filter_prompts
 from mingce.tasks.data_columns import Keys
 from mingce.tasks.environment import EnvironmentTask
 from mingce.tasks.mixing import Mixed
-from mingce.tasks.registry import load_task
+from mingce.tasks.registry import SKYRL, load_task
 from mingce.tasks.rows import READERS
 
 
@@ -219,19 +219,22 @@ def task_of(config: Config) -> tuple[Task, bool]:
     """The task, and whether it has a score of its own beside a reward function or model."""
     data, reward = config.data, config.reward
     files = data.train or ([config.task] if Path(config.task).suffix in READERS else [])
+    environment = config.task if files and config.task.startswith(SKYRL) else None
     task = load_task(
         files or config.task,
+        environment=environment,
         lang=data.lang,
         seed=0,  # what is held out does not depend on the run's seed
         held_out=data.held_out or None,
         function=reward.function[0] if files and reward.function else None,
         full_marks=reward.full_marks,
-        scored_by_model=bool(files) and not reward.function and reward.scores_files,
+        scored_by_model=bool(files) and not reward.function and (reward.scores_files or environment is not None),
         chat=data.chat,
         size=data.size,
         held_out_size=data.held_out_size,
         options=data.options or None,
         tools=config.agent.tools,
+        mcp=config.agent.mcp,
         keys=Keys(data.prompt_key, data.answer_key, data.source_key, data.chat),
     )
     return task, not (files and reward.scores_files)

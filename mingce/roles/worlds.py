@@ -163,8 +163,10 @@ class Worlds:
         return reason
 
     def close(self) -> None:
-        """Ends the threads."""
+        """Ends the threads, and what the task has started."""
         self.threads.close()
+        if callable(close := getattr(self.task, "close", None)):
+            close()
 
 
 class Table:

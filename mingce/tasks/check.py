@@ -12,7 +12,7 @@ from rich.table import Table
 from rich.text import Text
 
 from mingce.tasks.base import Example, NoAnswer, Score, Task
-from mingce.tasks.check_environment import play_out, problem_with
+from mingce.tasks.check_environment import play_out, problem_with, problem_with_silence
 from mingce.tasks.environment import EnvironmentTask
 from mingce.tasks.function import FunctionScorer
 from mingce.tasks.limit import Failure
@@ -117,12 +117,17 @@ def _check_environments(task: EnvironmentTask, examples: int, seed: int) -> Chec
     """Conversations of a perfect policy, and of one that says nothing, with environments of both sides of the task."""
     train, held_out = task.train_examples(), task.held_out_examples()
     drawn = [*_drawn(train, (examples + 1) // 2, seed), *_drawn(held_out, examples // 2, seed)]
-    checked = []
+    checked, unknown = [], None
     for example in drawn:
-        perfect = play_out(task, example, perfect=True)
+        try:
+            perfect = play_out(task, example, perfect=True)
+        except NoAnswer as error:
+            unknown = str(error)
+            checked.append(CheckedExample(example, None, None, problem_with_silence(task, example)))
+            continue
         text, score = ("", None) if isinstance(perfect, str) else (perfect.text, perfect.score)
         checked.append(CheckedExample(example, text, score, problem_with(task, example, perfect)))
-    return CheckReport(task.name, len(train), len(held_out), checked, len(drawn))
+    return CheckReport(task.name, len(train), len(held_out), checked, len(drawn), unknown)
 
 
 def _golds(task: Task, examples: Sequence[Example]) -> tuple[list[str | None], str | None]:

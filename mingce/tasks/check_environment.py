@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from mingce.base.user_files import last_line
-from mingce.tasks.base import Example, Score
+from mingce.tasks.base import Example, NoAnswer, Score
 from mingce.tasks.environment import Action, Environment, EnvironmentTask
 from mingce.tasks.tool_calls import find_format
 from mingce.tasks.waiting import awaited
@@ -43,6 +43,8 @@ def play_out(task: EnvironmentTask, example: Example, *, perfect: bool) -> Playe
         text = task.score(example, said[-1])
         fine = task.correct(example, said[-1]) if right is None else right
         return Played(" ⟶ ".join(said), Score(text.score + earned, text.parts, text.dense), fine, observation.done)
+    except NoAnswer:
+        raise
     except Exception as error:  # whatever a person's environment raises
         return last_line(error)
 
@@ -61,3 +63,11 @@ def problem_with(task: EnvironmentTask, example: Example, perfect: Played | str)
     if silent.right or silent.score.total >= perfect.score.total:
         return f"an empty turn scores {silent.score.total:g}, as much as a perfect conversation"
     return None
+
+
+def problem_with_silence(task: EnvironmentTask, example: Example) -> str | None:
+    """What is wrong with the environment of an example to which no perfect conversation is known."""
+    silent = play_out(task, example, perfect=False)
+    if isinstance(silent, str):
+        return f"its environment failed on an empty turn ({silent})"
+    return f"an empty turn counts as right and scores {silent.score.total:g}" if silent.right else None

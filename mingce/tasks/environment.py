@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
-from mingce.tasks.base import Example, Prompt, Task
+from mingce.tasks.base import Example, NoAnswer, Prompt, Score, Task
 from mingce.tasks.tool_calls import Message, ToolCall
 
 
@@ -82,3 +82,26 @@ class EnvironmentTask(Task, Protocol):
     def tool_format(self) -> str | None:
         """How the policy writes calls, where the task fixes it; None: as its chat template does."""
         ...
+
+
+class PaidByTurns:
+    """What a task has in common with others whose environments judge and pay, and which have no tools."""
+
+    name: str
+
+    def tool_schemas(self) -> Sequence[Mapping[str, Any]]:
+        return []
+
+    def tool_format(self) -> str | None:
+        return None
+
+    def score(self, example: Example, response: str) -> Score:
+        """Nothing: turns are paid."""
+        return Score(0.0)
+
+    def gold(self, example: Example) -> str:
+        raise NoAnswer(f"{self.name} does not say what a perfect policy would write, so it cannot be checked.")
+
+    def correct(self, example: Example, response: str) -> bool:
+        """A conversation that was cut is not right; one that ended was judged by its environment."""
+        return False

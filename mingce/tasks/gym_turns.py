@@ -11,15 +11,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from mingce.base.errors import SettingError
-from mingce.tasks.base import Example, Prompt, Score
-from mingce.tasks.environment import Action, Environment, Observation
+from mingce.tasks.base import Example, Prompt
+from mingce.tasks.environment import Action, Environment, Observation, PaidByTurns
 from mingce.tasks.reasoning_gym import INSTRUCTION, NEARLY_ONE, ReasoningGym
 
 TRIES = 3
 WRONG = f"That is not right. Try again. {INSTRUCTION}"
 
 
-class GymTurns:
+class GymTurns(PaidByTurns):
     """A task of reasoning-gym whose wrong answers may be tried again."""
 
     def __init__(self, name: str, *, options: Mapping[str, Any] | None = None, **settings: Any) -> None:
@@ -33,21 +33,11 @@ class GymTurns:
     def environment(self) -> Environment:
         return GymEnvironment(self)
 
-    def tool_schemas(self) -> Sequence[Mapping[str, Any]]:
-        return []
-
-    def tool_format(self) -> str | None:
-        return None
-
     def train_examples(self) -> Sequence[Example]:
         return self.task.train_examples()
 
     def held_out_examples(self) -> Sequence[Example]:
         return self.task.held_out_examples()
-
-    def score(self, example: Example, response: str) -> Score:
-        """Nothing: turns are paid."""
-        return Score(0.0)
 
     def gold(self, example: Example) -> str:
         return self.task.gold(example)

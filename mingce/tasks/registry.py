@@ -12,17 +12,37 @@ from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.data_columns import Keys, examples_of
 
 EMBEDDED = ("arithmetic", "calculator", "counting")
-NAMES = (*EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "file.py:NAME")
+SKYRL = "skyrl_gym:"
+NAMES = (
+    *EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "textarena:NAME", f"{SKYRL}NAME",
+    "file.py:NAME",
+)  # fmt: skip
 
 
-def load_task(name: str | Sequence[str], *, tools: Sequence[str] = (), **settings: Any) -> Task:
-    """The task of that name (`find_task`), with these functions as tools (`file.py:name`) where there are some."""
-    task = find_task(name, **settings)
-    if not tools:
+def load_task(
+    name: str | Sequence[str],
+    *,
+    environment: str | None = None,
+    tools: Sequence[str] = (),
+    mcp: Sequence[str] = (),
+    **settings: Any,
+) -> Task:
+    """The task of that name (`find_task`), with tools (`file.py:name`, `python`, MCP servers) where there are some.
+
+    `environment` (`skyrl_gym:NAME`) puts the task's examples into an environment of that name.
+    """
+    if environment is not None:
+        from mingce.tasks.skyrl_gym_envs import SkyRLGym
+
+        options = settings.pop("options", None)
+        task: Task = SkyRLGym(environment.removeprefix(SKYRL), find_task(name, **settings), options)
+    else:
+        task = find_task(name, **settings)
+    if not tools and not mcp:
         return task
     from mingce.tasks.tools import WithTools, load_tools
 
-    return WithTools(task, load_tools(tools))
+    return WithTools(task, load_tools(tools, mcp))
 
 
 def find_task(
@@ -46,6 +66,7 @@ def find_task(
     - `gsm8k:PATH`: a file, or a directory with `train*` and `test*` files; questions as `chat` or as text.
     - `reasoning_gym:NAME`: `size` and `held_out_size` generated problems of that kind, with its own `options`;
       `reasoning_gym_turns:NAME`: wrong answers may be tried again.
+    - `textarena:NAME`: as many games of one player, with the game's own `options`.
     - `file.py:name`: what that function returns for the `options`, a task of the person's own.
     - a path or several: data files with the columns that `keys` name, scored by `function` (`file.py[:name]`), an
       answer being right from `full_marks` on; or not scored at all (`scored_by_model`) where a model does it.
@@ -74,6 +95,12 @@ def find_task(
             from mingce.tasks.gym_turns import GymTurns
 
             return GymTurns(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
+        if kind == "textarena" and rest:
+            from mingce.tasks.textarena_games import TextArena
+
+            return TextArena(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
+        if name.startswith(SKYRL):
+            raise DataError(f"{name} has no questions of its own; name files of them by data.train=[rows.jsonl].")
         if kind == "gsm8k" and rest:
             from mingce.tasks.gsm8k import gsm8k
 

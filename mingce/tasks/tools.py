@@ -15,7 +15,7 @@ import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Annotated, Any, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Protocol, get_args, get_origin, get_type_hints
 
 from mingce.base.errors import SettingError, UnknownNameError
 from mingce.base.schema import type_schema
@@ -29,6 +29,20 @@ from mingce.tasks.waiting import awaited
 MALFORMED = "malformed_calls"
 CALLS = "tool_calls"
 FAILED_CALLS = "failed_calls"
+
+
+class AnyTool(Protocol):
+    """What the policy may call by a name: a function, a program (`python_tool`), a tool of an MCP server."""
+
+    @property
+    def name(self) -> str: ...
+
+    @property
+    def schema(self) -> dict[str, Any]: ...
+
+    def call(self, arguments: Mapping[str, Any]) -> tuple[str, bool]:
+        """What to tell the policy, and whether the call worked."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -74,23 +88,35 @@ def _described(hint: Any) -> dict[str, Any]:
     return type_schema(hint, nulls=False) | ({"description": said[0]} if said else {})
 
 
-def load_tools(specs: Sequence[str]) -> list[Tool]:
-    """The tools of settings such as `my_tools.py:search`."""
-    tools = []
-    for spec in specs:
-        path, name = split_file_spec(spec) or (None, "")
-        if path is None or not name:
-            raise SettingError(f"agent.tools names '{spec}'; name each function as path/to/file.py:function.")
-        tools.append(Tool(find_callable(path, name, SettingError), name))
-    if len({tool.name for tool in tools}) < len(tools):
-        raise SettingError("agent.tools has two functions of one name; rename one of them.")
+def load_tools(specs: Sequence[str], mcp: Sequence[str] = ()) -> list[AnyTool]:
+    """The tools of settings such as `my_tools.py:search` or `python`, and those of MCP servers."""
+    tools: list[AnyTool] = [_load_tool(spec) for spec in specs]
+    if mcp:
+        from mingce.tasks.mcp_tools import load_mcp
+
+        tools += load_mcp(mcp)
+    names = [tool.name for tool in tools]
+    if twice := [name for name in names if names.count(name) > 1]:
+        raise SettingError(f"agent.tools has two functions of one name ({twice[0]}), with agent.mcp; rename one.")
     return tools
+
+
+def _load_tool(spec: str) -> AnyTool:
+    kind, _, how = spec.partition(":")
+    if kind == "python":
+        from mingce.tasks.python_tool import PythonTool
+
+        return PythonTool(how)
+    path, name = split_file_spec(spec) or (None, "")
+    if path is None or not name:
+        raise SettingError(f"agent.tools names '{spec}'; name python, or a function as path/to/file.py:function.")
+    return Tool(find_callable(path, name, SettingError), name)
 
 
 class ToolEnvironment:
     """Answers calls until a turn has none; that turn is the answer, which the task scores."""
 
-    def __init__(self, tools: Sequence[Tool], gold: Callable[[Example], str]):
+    def __init__(self, tools: Sequence[AnyTool], gold: Callable[[Example], str]):
         self.tools, self._gold = {tool.name: tool for tool in tools}, gold
 
     def reset(self, example: Example, seed: int) -> Prompt:
@@ -128,7 +154,7 @@ def tool_message(text: str, name: str = "") -> Message:
 class WithTools:
     """A task whose questions may be answered with the help of tools."""
 
-    def __init__(self, task: Task, tools: Sequence[Tool]):
+    def __init__(self, task: Task, tools: Sequence[AnyTool]):
         self.task, self.tools, self.name = task, list(tools), task.name
 
     @property
@@ -159,3 +185,9 @@ class WithTools:
 
     def correct(self, example: Example, response: str) -> bool:
         return self.task.correct(example, response)
+
+    def close(self) -> None:
+        """Ends what its tools have started."""
+        for tool in self.tools:
+            if callable(close := getattr(tool, "close", None)):
+                close()

@@ -50,6 +50,8 @@ def executed_by(config: Config, *, trains: bool) -> Iterator[Executed]:
         path = split_spec(spec)[0].resolve()
         if path.is_file():
             yield Executed("reward.function", str(path), hashlib.sha256(path.read_bytes()).hexdigest())
+    for server in config.agent.mcp:  # a command that is run, or a server that the policy's calls go to
+        yield Executed("agent.mcp", server)
     if config.reward.judge.url is not None:  # it is sent every answer, and the person's key
         yield Executed("reward.judge.url", config.reward.judge.url)
     always = [("task", config.task), *(("agent.tools", tool) for tool in config.agent.tools)]
