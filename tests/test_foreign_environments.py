@@ -18,11 +18,14 @@ from transformers import LlamaConfig, LlamaForCausalLM
 
 from mingce.base.errors import EnvironmentFault, MingceError
 from mingce.config import read_config
+from mingce.models.turns import Dialogue
 from mingce.record.run import Run
+from mingce.tasks import sandbox
 from mingce.tasks.check import check_task
 from mingce.tasks.environment import Action
 from mingce.tasks.mcp_tools import load_mcp
 from mingce.tasks.registry import load_task
+from mingce.tasks.tool_calls import FORMATS, ToolCall
 from mingce.training import start
 from mingce.training.trust import executed_by
 
@@ -224,9 +227,44 @@ def test_a_server_out_of_a_run_is_asked_about(server: str) -> None:
     assert [(one.setting, one.name) for one in executed_by(config, trains=False)] == [("agent.mcp", server)]
 
 
-def test_five_steps_with_an_mcp_server(server: str, tmp_path: Path, chat_model: Path) -> None:
-    how = ["task=arithmetic", "data.lang=en", f'agent.mcp=["{server}"]', f"model.path={chat_model}"]
-    checked_run(trained(tmp_path, "mcp", *how, *FIVE))
+def taught(place: Path, task: Any, call: ToolCall) -> Path:
+    """A tiny chat model that has learned to write this call, whatever is asked."""
+    tokenizer = tokenizer_of(TEMPLATES["hermes"])
+    tokenizer.save_pretrained(place)
+    torch.manual_seed(0)
+    sizes: dict[str, Any] = {"hidden_size": 48, "intermediate_size": 96, "num_hidden_layers": 2}
+    model = LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), eos_token_id=1, num_attention_heads=4, **sizes))
+    answer = [*tokenizer.encode(FORMATS["hermes"].write(call), add_special_tokens=False), 1]
+    optimizer = torch.optim.Adam(model.parameters(), 5e-3)
+    for number in range(120):
+        example = task.train_examples()[number % 20]
+        prompt = Dialogue(tokenizer, example.prompt, list(task.tool_schemas())).prompt_ids
+        labels = torch.tensor([[-100] * len(prompt) + answer])
+        model(input_ids=torch.tensor([[*prompt, *answer]]), labels=labels).loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    model.save_pretrained(place)
+    return place
+
+
+@pytest.mark.parametrize("kind", ["mcp", "python"])
+def test_five_steps_with_tools_that_are_called(kind: str, server: str, tmp_path: Path, rows: Path) -> None:
+    if kind == "python" and not sandbox.works("bubblewrap"):
+        pytest.skip("no bubblewrap here")
+    reward = tmp_path / "reward.py"
+    reward.write_text("def compute_score(data_source, solution_str, ground_truth, extra_info=None):\n    return 0.5\n")
+    tools: dict[str, Any] = {"mcp": [server]} if kind == "mcp" else {"tools": ["python"]}
+    call = ToolCall("add", {"a": 2, "b": 3}) if kind == "mcp" else ToolCall("python", {"code": "print(2+3)"})
+    task: Any = load_task([str(rows)], function=str(reward), **tools)
+    model = taught(tmp_path / "model", task, call)
+    task.close()
+    how = [f"data.train=[{rows}]", f"reward.function=[{reward}]", f"model.path={model}"]
+    setting = f'agent.mcp=["{server}"]' if kind == "mcp" else "agent.tools=[python]"
+    path = trained(tmp_path, "run", *how, setting, *FIVE, "agent.turn_tokens=90", "sampling.temperature=0.7")
+    lines = checked_run(path)
+    assert lines[0]["agent/tool_calls"] > 0
+    ledger = Run.open(path, readonly=True).ledger.read(1)
+    assert any("<tool_response>\n5\n</tool_response>" in text for text in ledger.row("response"))
 
 
 @pytest.mark.slow
