@@ -52,12 +52,24 @@ def chat(
     where: Where,
     overrides: Overrides = None,
     step: StepOption = None,
+    tools: Annotated[
+        bool, typer.Option("--tools", help="with the environment it was trained in: its tools are really called")
+    ] = False,
+    play: Annotated[
+        bool, typer.Option("--play", help="you are the policy: the environment answers what you type, and scores it")
+    ] = False,
+    trust: TrustOption = False,
     lang: LangOption = None,
 ) -> None:
     """Talk to a checkpoint; every token stands on the colour of its value V(s_t). Reads a pipe too."""
     from mingce.record.targets import find_run, parse_step
 
     find_run(where, parse_step(step))
+    if tools or play:
+        from mingce.commands import agent_chat
+
+        agent_chat.run(console, where, step=parse_step(step), overrides=overrides or [], person_plays=play, trust=trust)
+        return
     from mingce.commands import chat as command
 
     command.run(console, where, step=parse_step(step), overrides=overrides or [])

@@ -28,7 +28,7 @@ from mingce.roles.tool_formats import format_for
 from mingce.tasks.base import Example, Prompt
 from mingce.tasks.environment import Action, Environment, EnvironmentTask, Observation
 from mingce.tasks.limit import generators_kept, seed_generators
-from mingce.tasks.tool_calls import Reading
+from mingce.tasks.tool_calls import Message, Reading
 from mingce.tasks.tools import CALLS
 from mingce.tasks.waiting import awaited
 
@@ -186,7 +186,11 @@ class Table:
         play.answer = _without_special(worlds.tokenizer, ids)
         if play.failure:
             return
-        text = play.dialogue.hear(ids, worlds.stop_ids)
+        self.act(row, play.dialogue.hear(ids, worlds.stop_ids))
+
+    def act(self, row: int, text: str) -> None:
+        """Reads the calls in a turn's text and has the environment step; `Play.answer` is what it gets to read."""
+        play, worlds = self.plays[row], self.worlds
         reading = worlds.written.read(text, worlds.names) if worlds.names else Reading()
         play.malformed += bool(reading.problem)
         action = Action(play.answer, reading.calls, reading.problem)
@@ -195,23 +199,31 @@ class Table:
 
     def reply(self, row: int) -> Reply:
         """What the environment answers."""
+        observation = self.observed(row)
+        if observation is None or observation.done:
+            return Reply(done=True)
+        return self.plays[row].dialogue.answer(self.told(observation), self.worlds.config.observation_tokens)
+
+    def told(self, observation: Observation) -> str | Sequence[Message]:
+        """What an observation says, as the policy gets to read it."""
+        content = observation.content
+        return content if isinstance(content, str) else self.worlds.written.told([dict(one) for one in content])
+
+    def observed(self, row: int) -> Observation | None:
+        """What came of the turn, with its reward noted; None where the environment has failed."""
         play = self.plays[row]
         if play.failure or play.job is None:
-            return Reply(done=True)
+            return None
         try:
             observation = self._observation(play)
         except Exception as error:  # whatever a person's environment raises
             play.failure = self.worlds.failed(play.example, f"turn {len(play.rewards)}", error)
-            return Reply(done=True)
+            return None
         play.rewards.append(observation.reward or 0.0)
         for name, value in observation.parts.items():
             play.parts[name] = play.parts.get(name, 0.0) + value
         play.right = observation.right
-        if observation.done:
-            return Reply(done=True)
-        content = observation.content
-        told = content if isinstance(content, str) else self.worlds.written.told([dict(one) for one in content])
-        return play.dialogue.answer(told, self.worlds.config.observation_tokens)
+        return observation
 
     def _observation(self, play: Playing) -> Observation:
         assert play.job is not None
