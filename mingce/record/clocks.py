@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import astuple, dataclass
 from pathlib import Path
-from typing import NamedTuple
 
 from mingce.base import atomic
 from mingce.base.places import step_name, steps_in
@@ -21,7 +21,8 @@ _SUFFIX = ".json"
 DIGITS = 6
 
 
-class TurnClock(NamedTuple):
+@dataclass(frozen=True)
+class TurnClock:
     """One turn of a row: when it was decoded, and when the environment stepped; None where it did not."""
 
     turn: int
@@ -38,7 +39,7 @@ Clocks = list[list[TurnClock]]
 def write_clocks(directory: Path, step: int, clocks: Clocks, hint: atomic.Hint = atomic.try_again) -> None:
     """Write those of one step."""
     directory.mkdir(parents=True, exist_ok=True)
-    rows = [[[None if x is None else round(x, DIGITS) for x in turn] for turn in row] for row in clocks]
+    rows = [[[None if x is None else round(x, DIGITS) for x in astuple(turn)] for turn in row] for row in clocks]
     content = json.dumps({"rows": rows}, separators=(",", ":")).encode()
     atomic.atomic_write(directory / f"{step_name(step)}{_SUFFIX}", content, durable=False, hint=hint)
 

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from typing import Annotated, Any
 
 from mingce.base.conversation import Part
+from mingce.record.clocks import TurnClock
 from mingce.record.tokens import Token
 from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import AccountSettings
@@ -54,6 +55,14 @@ class Observation:
     start: int
     end: int
     role: str
+
+
+@dataclass(frozen=True)
+class RowClock:
+    """When the turns of a row were decoded and its environment stepped, in seconds since the rollouts began."""
+
+    row: int
+    turns: Sequence[TurnClock]
 
 
 @dataclass(frozen=True)
@@ -99,6 +108,8 @@ class Rollout:
     whitening: Whitening | None = None
     siblings: Sequence[Sibling] = ()
     siblings_left_out: int = 0
+    clocks: Sequence[RowClock] = ()
+    """Of a conversation with an environment: its times, and those of the other samples of its prompt."""
     more_tokens: bool = False
     """It is longer than what is shown."""
 

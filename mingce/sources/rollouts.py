@@ -13,8 +13,9 @@ import numpy as np
 
 from mingce.base.conversation import TEMPLATE, Markers, Part, conversation, question
 from mingce.base.errors import MingceError, RunError, first_line
-from mingce.columns import TOKEN_COLUMNS
-from mingce.record.rollout import Info, Observation, Rollout, Sibling, Whitening
+from mingce.columns import ROLES, TOKEN_COLUMNS
+from mingce.record.clocks import Clocks
+from mingce.record.rollout import Info, Observation, Rollout, RowClock, Sibling, Whitening
 from mingce.record.store import LedgerFileError
 from mingce.record.tokens import Token, TokenTexts
 from mingce.sources.library import Library
@@ -24,6 +25,7 @@ from mingce.specs.rows import FLOAT32_EPS
 from mingce.specs.settings import AccountSettings
 
 MASKS = ("response_mask", "attention_mask", "loss_mask")
+_ROLE_NAMES = dict(enumerate(ROLES))
 SIBLING_TOKENS = 10_000
 SIBLINGS_AT_ONCE = 8
 SIBLING_COLUMNS = ("response_mask", "scores", "kl", "rewards", "values")
@@ -81,7 +83,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         prompt_tokens=prompt_tokens,
         conversation=parts,
         question=question(parts),
-        observations=observations(stored["response_mask"], tokens, source.markers()),
+        observations=observations(stored["response_mask"], tokens, source.markers(), stored.get("role")),
         tokens=tokens,
         columns=numbers(stored, float32=source.kind == "run"),
         info=_info(stored, score),
@@ -91,6 +93,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         whitening=whitening,
         siblings=siblings,
         siblings_left_out=left_out,
+        clocks=_clocks(source.clocks(step), [row, *(one.row for one in siblings if one.row != row)]),
         more_tokens=more,
     )
 
@@ -124,15 +127,25 @@ def counted(parts: Sequence[Part], tokens: Sequence[Token]) -> list[Part]:
     return [Part(part.role, part.text, count) for part, count in zip(parts, counts, strict=True)]
 
 
-def observations(mask: Sequence[Any], tokens: Sequence[Token], markers: Markers) -> list[Observation]:
-    """The stretches of a response that the policy did not choose, and whose words they are."""
+def _clocks(recorded: Clocks, rows: Sequence[int]) -> list[RowClock]:
+    return [RowClock(row, recorded[row]) for row in sorted(rows) if row < len(recorded) and recorded[row]]
+
+
+def observations(
+    mask: Sequence[Any], tokens: Sequence[Token], markers: Markers, codes: Sequence[Any] | None = None
+) -> list[Observation]:
+    """The stretches of a response that the policy did not choose, and whose words they are.
+
+    `codes` are those of the column role, where there is one.
+    """
     found: list[Observation] = []
     ends = [*(t for t in range(1, len(mask)) if bool(mask[t]) != bool(mask[t - 1])), len(mask)] if len(mask) else []
     for start, end in zip([0, *ends], ends, strict=False):
         if not mask[start]:
             parts = conversation("".join(token.text for token in tokens[start:end]), markers)
             roles = [part.role for part in parts if part.role != TEMPLATE]
-            found.append(Observation(start, end, roles[-1] if roles else ""))
+            known = _ROLE_NAMES.get(codes[start], "") if codes is not None and start < len(codes) else ""
+            found.append(Observation(start, end, known or (roles[-1] if roles else "")))
     return found
 
 

@@ -22,6 +22,7 @@ from mingce.base.machine import is_running
 from mingce.base.places import step_name, steps_named
 from mingce.base.reading import open_regular, read_yaml
 from mingce.columns import ROW_COLUMNS
+from mingce.record.clocks import Clocks, read_clocks
 from mingce.record.run import Run
 from mingce.record.tokens import TokenTexts, tokenizer_file
 from mingce.sources.logs import MAX_EVENTS, MAX_STEP, AuditLog, EventLog, NumberLog, RunEvent, Skipped
@@ -240,6 +241,10 @@ class RunSource(Source):
         found: list[dict[str, Any]] = self._read(step, lambda: self._ledger.rollouts(step, rows, names, tokens))
         return found
 
+    def clocks(self, step: int) -> Clocks:
+        inside = _inside(self.path, self._run.clocks_path)
+        return read_clocks(self._run.clocks_path, step) if inside else []
+
     def settings(self, step: int) -> AccountSettings:
         config = self.config()
         beta = self._metrics.series().at(step, "critic/kl_coeff")
@@ -278,6 +283,9 @@ class ValidationSource(RunSource):
 
     def validation(self) -> Source | None:
         return None
+
+    def clocks(self, step: int) -> Clocks:
+        return []
 
     def _store(self) -> LedgerStore:
         return self._run.validation

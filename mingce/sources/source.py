@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from mingce.base.conversation import Markers
 from mingce.base.errors import RunError
+from mingce.record.clocks import Clocks
 from mingce.record.tokens import TokenTexts
 from mingce.specs.estimator import row_inputs
 from mingce.specs.settings import AccountSettings
@@ -181,6 +182,10 @@ class Source(ABC):
 
         Of each list no more than `tokens`: what is longer could not be shown.
         """
+
+    def clocks(self, step: int) -> Clocks:
+        """When the turns of every row were decoded and environments stepped; none where that was not recorded."""
+        return []
 
     @abstractmethod
     def settings(self, step: int) -> AccountSettings:

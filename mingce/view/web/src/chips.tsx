@@ -28,13 +28,15 @@ export interface ChipsProps {
   onSelect: (t: number) => void;
   label: string;
   observations?: readonly Observation[];
+  /** Which turn of a conversation each token belongs to. */
+  turns?: readonly Num[] | null;
   range?: Range | null;
   /** Told what was marked with the pointer. */
   onRange?: (range: Range) => void;
 }
 
-export function Chips({ tokens, column, mask, limit, selected, onSelect, label, observations, range = null, onRange }: ChipsProps) {
-  const { lang, dark } = usePrefs();
+export function Chips({ tokens, column, mask, limit, selected, onSelect, label, observations, turns = null, range = null, onRange }: ChipsProps) {
+  const { say, lang, dark } = usePrefs();
   const stretches = useMemo(() => stretchesOf(tokens, observations ?? []), [tokens, observations]);
   const id = useMemo(() => `t${Math.random().toString(36).slice(2, 8)}`, []);
   const click = (event: MouseEvent) => {
@@ -61,8 +63,16 @@ export function Chips({ tokens, column, mask, limit, selected, onSelect, label, 
   return (
     <div class="chips" role="listbox" tabIndex={0} aria-label={label} onClick={click} onMouseOver={hover}
       aria-activedescendant={selected === null ? undefined : `${id}-${selected}`}>
-      {stretches.map(({ span, observation }) =>
-        observation ? (
+      {stretches.map(({ span, observation }, i) =>
+        !observation && turns ? (
+          <div key={span[0]} class="said" role="group" data-turn={turns[span[0]]}>
+            <small>
+              {say(`第 ${(turns[span[0]] ?? 0) + 1} 轮`, `turn ${(turns[span[0]] ?? 0) + 1}`)} · {span[1] - span[0]} token
+              {stretches[i + 1]?.observation?.role === "tool" && say(" · 调用工具", " · calls a tool")}
+            </small>
+            {blocks(span)}
+          </div>
+        ) : observation ? (
           <div key={span[0]} class="observation" role="group" data-observation={observation.role}>
             <small>{roleName(observation.role || "observation", lang)} · {span[1] - span[0]} token</small>
             {blocks(span)}

@@ -47,6 +47,7 @@ export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
     context.imageSmoothingEnabled = false;
     context.drawImage(image, MARGIN, MARGIN, side, side);
     if (cell > 10) rule(context, colour.line, slots.length, cell);
+    holes(context, colour.text, slots, cell);
     context.font = FONT;
     context.fillStyle = colour.muted;
     if (slots.length <= LABELS) {
@@ -99,6 +100,11 @@ export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
       <p class="lead">
         {say("第 t 行的和就是 Aₜ：后面每一次意外 δ 按 (γλ)ˡ 打折，付给前面的 token。", "Row t adds up to Aₜ: every later surprise δ, discounted by (γλ)ˡ, pays the earlier token.")}{" "}
         <Formula formula="A_t = Σ_l (γλ)^l·δ_{t+l}" />
+        {slots.some((_, i) => isHole(slots, i)) && (
+          <span class="holes-note">
+            {say(" 虚线处是环境给的话：l 不数它们，信用照样穿过。", " At the dashed lines something was told: l does not count it, and credit goes across.")}
+          </span>
+        )}
       </p>
       <div class="map-box" ref={ref}>
         <canvas
@@ -153,6 +159,26 @@ function Term({ book, slots, deltas, decay, reach, earlier, later }: TermProps) 
       </span>
     </>
   );
+}
+
+/** Where something lies between two tokens that the policy did not choose. */
+const isHole = (slots: readonly number[], i: number): boolean => i > 0 && slots[i] !== slots[i - 1] + 1;
+
+/** Dashed lines at the holes: credit crosses them as if nothing lay between. */
+function holes(context: CanvasRenderingContext2D, colour: string, slots: readonly number[], cell: number): void {
+  context.save();
+  context.strokeStyle = colour;
+  context.lineWidth = 1.2;
+  context.setLineDash([5, 4]);
+  context.beginPath();
+  slots.forEach((_, i) => {
+    if (!isHole(slots, i)) return;
+    context.moveTo(MARGIN + i * cell, MARGIN - 4);
+    context.lineTo(MARGIN + i * cell, MARGIN + i * cell);
+    context.lineTo(MARGIN + slots.length * cell, MARGIN + i * cell);
+  });
+  context.stroke();
+  context.restore();
 }
 
 /** Lines between the cells of the upper triangle. */

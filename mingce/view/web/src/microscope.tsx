@@ -17,6 +17,7 @@ import { Overview } from "./overview";
 import { usePrefs } from "./prefs";
 import { RangeAccount } from "./range_account";
 import { Strip } from "./strip";
+import { TurnsCard } from "./turns_card";
 import type { Columns, Level, Texts } from "./types";
 
 const UNCOLOURED = ["token_ids", "attention_mask", "response_mask", "loss_mask"];
@@ -57,7 +58,7 @@ export function Microscope(props: MicroscopeProps) {
         <section class="card">
           <Colouring {...props} limit={limit} />
           {long && !picture && <Overview {...{ ...shared, columns, column, range, onRange }} />}
-          <Chips {...shared} column={columns[column] ?? null} observations={rollout.observations} range={range} onRange={onRange}
+          <Chips {...shared} column={columns[column] ?? null} observations={rollout.observations} turns={columns.turn ?? null} range={range} onRange={onRange}
             label={say("回答的 token", "Tokens of the response")} />
           <p class="muted hint">
             {say(
@@ -67,6 +68,7 @@ export function Microscope(props: MicroscopeProps) {
           </p>
           {!picture && <Strip {...part(book, long ? range : null)} {...{ column, limit, onRange: long ? null : onRange, onSelect }} selected={inPart(selected, long ? range : null)} />}
         </section>
+        <TurnsCard {...{ book, selected, onSelect }} />
         {below}
         {picture ?? (
           <section class="card">

@@ -195,6 +195,7 @@ export interface OpenRollout {
   whitening: Whitening | null;
   siblings: Sibling[];
   siblings_left_out: number;
+  clocks: RowClock[];
   more_tokens: boolean;
   account: RowAccount | null;
   missing: MissingColumn[];
@@ -241,6 +242,21 @@ export interface Sibling {
   response: string;
   columns: Record<string, (number | null)[]>;
   bootstrap: number;
+}
+
+/** When the turns of a row were decoded and its environment stepped, in seconds since the rollouts began. */
+export interface RowClock {
+  row: number;
+  turns: TurnClock[];
+}
+
+/** One turn of a row: when it was decoded, and when the environment stepped; None where it did not. */
+export interface TurnClock {
+  turn: number;
+  decoded_from: number;
+  decoded_to: number;
+  stepped_from: number | null;
+  stepped_to: number | null;
 }
 
 /** Every token's account in numbers. A fact is shared by all chosen tokens, or a column, or a list of its own. */
