@@ -36,12 +36,12 @@ from mingce.base.atomic import atomic_write
 from mingce.base.memory import keep_freed_memory
 
 NAMES = (
-    "credit", "sampling", "log_probs", "update", "update_peers", "end_to_end", "accuracy", "demo", "growth", "ranks",
-    "store", "view", "audit",
+    "credit", "sampling", "log_probs", "update", "update_peers", "end_to_end", "real_model", "accuracy", "demo",
+    "growth", "ranks", "store", "view", "audit",
 )  # fmt: skip
 WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
-BY_CASE = ("end_to_end",)
-ALL_CORES = ("end_to_end", "accuracy", "demo", "ranks", "view")
+BY_CASE = ("end_to_end", "real_model")
+ALL_CORES = ("end_to_end", "real_model", "accuracy", "demo", "ranks", "view")
 PEERS = Path(__file__).parents[1] / ".venv-peers/bin/python"
 
 
