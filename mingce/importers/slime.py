@@ -42,6 +42,7 @@ def read(data: dict[str, Any], where: str) -> Draft:
     else:
         draft = _sampled(data["samples"], where)
         draft.sampled = True
+    draft.put_settings(data.get("settings"))  # of a trainer that is watched
     step = plain(data.get("rollout_id"), where, "rollout_id")
     draft.step = step if type(step) is int and step >= 0 else None
     return draft

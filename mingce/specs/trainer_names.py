@@ -1,8 +1,9 @@
-"""What verl, OpenRLHF and SkyRL call the estimators that have a name here."""
+"""What verl, OpenRLHF, SkyRL and slime call the estimators that have a name here."""
 
 from __future__ import annotations
 
 OPENRLHF = {"gae": "gae", "group_norm": "grpo", "dr_grpo": "dr_grpo", "rloo": "rloo"}
+SLIME = {"ppo": "gae", "grpo": "grpo"}
 SKYRL = {"gae": "gae", "grpo": "grpo", "rloo": "rloo"}
 _DIVIDED = ("grpo", "grpo_vectorized")
 
