@@ -40,10 +40,10 @@ CHANGED = (
 )  # fmt: skip
 
 
-def config() -> Any:
-    """verl's own defaults with our changes."""
+def composed(*changed: str) -> Any:
+    """verl's own defaults with our changes, and more."""
     with initialize_config_module("verl.trainer.config", version_base=None):
-        return compose("ppo_trainer", overrides=list(CHANGED))
+        return compose("ppo_trainer", overrides=[*CHANGED, *changed])
 
 
 def bare(kind: Any, settings: Any) -> Any:
@@ -70,6 +70,25 @@ def legacy(settings: Any, batch: dict[str, torch.Tensor], uids: list[str]) -> An
     return trainer
 
 
+def put(batch: dict[str, torch.Tensor], uids: list[str], size: int) -> Any:
+    """The batch's rows in TransferQueue, without their padding."""
+    import transfer_queue as queue
+
+    there = batch["attention_mask"].bool()
+    rows = {"prompts": [ids[keep] for ids, keep in zip(batch["prompts"], there[:, :PROMPT], strict=True)]}
+    names = ("responses", "response_mask", "old_log_probs", "rollout_log_probs", "ref_log_prob", "values")
+    for name in (one for one in names if one in batch):
+        rows[name] = [row[keep] for row, keep in zip(batch[name], there[:, PROMPT:], strict=True)]
+    rows["rm_scores"] = [row[keep] for row, keep in zip(batch["token_level_scores"], there[:, PROMPT:], strict=True)]
+    fields = TensorDict(
+        {name: torch.nested.as_nested_tensor(one, layout=torch.jagged) for name, one in rows.items()},
+        batch_size=len(uids),
+    )
+    fields["uid"] = np.array(uids, dtype=object)
+    keys = [f"{uid}_{row % size}_0" for row, uid in enumerate(uids)]
+    return queue.kv_batch_put(keys=keys, partition_id="train", fields=fields, tags=[{} for _ in keys])
+
+
 def v1(settings: Any, batch: dict[str, torch.Tensor], uids: list[str]) -> Any:
     """verl computes KL, rewards, advantages and returns itself, of what TransferQueue holds."""
     import ray
@@ -81,20 +100,9 @@ def v1(settings: Any, batch: dict[str, torch.Tensor], uids: list[str]) -> Any:
     trainer = bare(PPOTrainer, settings)
     trainer.parameter_sync_step = 1
     trainer.kl_ctrl_in_reward = core_algos.get_kl_controller(settings.algorithm.kl_ctrl)
-    there = batch["attention_mask"].bool()
-    rows = {"prompts": [ids[keep] for ids, keep in zip(batch["prompts"], there[:, :PROMPT], strict=True)]}
-    for name in ("responses", "response_mask", "old_log_probs", "rollout_log_probs", "ref_log_prob", "values"):
-        rows[name] = [row[keep] for row, keep in zip(batch[name], there[:, PROMPT:], strict=True)]
-    rows["rm_scores"] = [row[keep] for row, keep in zip(batch["token_level_scores"], there[:, PROMPT:], strict=True)]
-    fields = TensorDict(
-        {name: torch.nested.as_nested_tensor(one, layout=torch.jagged) for name, one in rows.items()},
-        batch_size=len(uids),
-    )
-    fields["uid"] = np.array(uids, dtype=object)
-    keys = [f"{uid}_{row % 2}_0" for row, uid in enumerate(uids)]
-    put = queue.kv_batch_put(keys=keys, partition_id="train", fields=fields, tags=[{} for _ in keys])
-    trainer._compute_advantage(put, metrics={})
-    queue.kv_clear(keys=keys, partition_id="train")
+    keys = put(batch, uids, 2)
+    trainer._compute_advantage(keys, metrics={})
+    queue.kv_clear(keys=keys.keys, partition_id="train")
     return trainer
 
 
@@ -114,7 +122,7 @@ def differences(path: str, batch: dict[str, torch.Tensor]) -> dict[str, float]:
 
 def main() -> None:
     torch.manual_seed(0)
-    settings = config()
+    settings = composed()
     batch = made_batch(settings)
     batch = {name: tensor for name, tensor in batch.items() if name != "routed_experts"}
     uids = [f"p{row // 2}" for row in range(len(batch["responses"]))]

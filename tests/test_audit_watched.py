@@ -45,13 +45,17 @@ def compared(outcome: Any) -> Any:
     return ((grouped - grouped.mean(1, keepdims=True)) / (grouped.std(1, ddof=1, keepdims=True) + 1e-4)).reshape(-1)
 
 
-def total_loss(made: dict[str, Any], sign: float = 1.0, turned: bool = False) -> float:
-    """−min(ρA, clip(ρ)A) + sign·β·k3 over the tokens, in double precision."""
+def total_loss(
+    made: dict[str, Any], sign: float = 1.0, turned: bool = False, *, weighted: bool = False, power: float = 1.0,
+    smaller: Any = np.minimum,
+) -> float:  # fmt: skip
+    """−min(ρA, clip(ρ)A) + sign·β·k3 over the tokens, in double precision; `power` −1 turns the ratio over."""
     new, old, ref = (made[f"{name}per_token_logps"].astype(float) for name in ("", "old_", "ref_"))
-    ratio, a = np.exp(new - old), made["advantages"].astype(float)[:, None]
-    policy = -np.minimum(ratio * a, ratio.clip(0.8, 1.2) * a)
+    ratio, a = np.exp(power * (new - old)), made["advantages"].astype(float)[:, None]
+    policy = -smaller(ratio * a, ratio.clip(0.8, 1.2) * a)
     gap = (new - ref) if turned else (ref - new)
-    return float((policy + sign * BETA * (np.exp(gap) - gap - 1))[made["completion_mask"]].mean())
+    kl = (np.exp(gap) - gap - 1) * (ratio if weighted else 1.0)
+    return float((policy + sign * BETA * kl)[made["completion_mask"]].mean())
 
 
 def alarms(made: dict[str, Any]) -> list[str]:
@@ -71,6 +75,38 @@ def test_a_right_step_is_clean() -> None:
 def test_the_kl_in_a_loss_that_is_logged_whole(sign: float, turned: bool, code: str) -> None:
     made = step()
     assert alarms(made | {"metrics": {"loss": total_loss(made, sign, turned)}}) == [code]
+
+
+@pytest.mark.parametrize("weighted", [True, False])
+def test_a_kl_that_is_weighted_by_the_ratio(weighted: bool) -> None:
+    """TRL 1.16 does so by default; where no setting tells, either is right."""
+    made = step(settings={"kl_loss_weighted": weighted})
+    made["per_token_logps"] = (made["old_per_token_logps"] * 1.3).astype(np.float32)
+    unknown = made | {"settings": {k: v for k, v in made["settings"].items() if k != "kl_loss_weighted"}}
+    loss = total_loss(made, weighted=weighted)
+    assert alarms(made | {"metrics": {"loss": loss}}) == alarms(unknown | {"metrics": {"loss": loss}}) == []
+    for wrong in (
+        total_loss(made, weighted=weighted, power=-1.0),
+        total_loss(made, weighted=weighted, smaller=np.maximum),
+    ):
+        assert alarms(made | {"metrics": {"loss": wrong}}) == ["loss-other-terms"]
+    assert alarms(made | {"metrics": {"loss": total_loss(made, -1.0, weighted=weighted)}}) == ["kl-loss-sign"]
+
+
+def test_a_kl_so_large_that_rounding_hides_the_policy_is_not_called_absent() -> None:
+    made = step(settings={"kl_loss_weighted": False})
+    made["ref_per_token_logps"] = np.where(np.arange(WIDTH) == 2, 16.0, made["ref_per_token_logps"]).astype(np.float32)
+    assert "kl-loss-absent" not in alarms(made | {"metrics": {"loss": total_loss(made, weighted=True)}})
+
+
+def test_a_ratio_that_is_capped_below_the_clip_is_counted_so() -> None:
+    made = step(settings={"ratio_cap": 1.1, "kl_loss_coef": 0.0})
+    made["per_token_logps"] = (made["old_per_token_logps"] * 1.3).astype(np.float32)
+    made["per_token_logps"][::2] = (made["old_per_token_logps"][::2] * 0.6).astype(np.float32)
+    ratio = np.exp(made["per_token_logps"] - made["old_per_token_logps"]).clip(max=1.1)
+    a = made["advantages"][:, None]
+    share = float(((ratio > 1.2) & (a > 0) | (ratio < 0.8) & (a < 0))[made["completion_mask"]].mean())
+    assert "metric-of-something-else" not in alarms(made | {"metrics": {"clip_ratio/region_mean": share}})
 
 
 def test_another_average_shows_beside_a_kl() -> None:

@@ -11,6 +11,7 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from verl_bugs import BUGS
 
 HERE = Path(__file__).parent
 
@@ -39,3 +40,20 @@ def test_its_plug_in_group_records_what_was_put_in(kind: str, tmp_path: Path) ->
     assert (seen["alarms"], seen["audits"]) == ([], 1)
     expected = {"gamma": 0.99, "lam": 0.9, "beta": 0.05, "kl_estimator": "k1", "estimator": "gae", "dual_clip": 3.0}
     assert expected.items() <= seen["settings"].items()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", ["legacy", "v1"])
+def test_bugs_in_its_own_functions_are_named_on_the_first_step(kind: str, tmp_path: Path) -> None:
+    if "MINGCE_VERL" not in os.environ:
+        pytest.skip("MINGCE_VERL names no interpreter")
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(HERE.parent), str(HERE)])}
+    python = str(Path(os.environ["MINGCE_VERL"]).absolute())
+    done = subprocess.run(
+        [python, str(HERE / "real_verl_bugs.py"), kind], capture_output=True, text=True, env=environment, cwd=tmp_path
+    )
+    assert done.returncode == 0, done.stderr[-2000:]
+    said = next(line for line in done.stdout.splitlines() if line.startswith("FOUND "))
+    named = json.loads(said.removeprefix("FOUND "))
+    assert named.pop("clean gae") == named.pop("clean grpo") == []
+    assert {bug.name: named[bug.name] for bug in BUGS if not set(bug.findings) & set(named[bug.name])} == {}

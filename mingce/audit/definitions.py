@@ -112,6 +112,8 @@ def _near(e: Evidence, ratio: Floats, *bounds: float) -> Floats:
 def clipped_share(e: Evidence, low: float, high: float) -> Iterator[Definition]:
     """1 where the policy's clip decides, or where the ratio is out of range; then what was counted instead."""
     ratio, a = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -LARGEST, LARGEST)), e[LOSS]
+    if e.settings.ratio_cap:
+        ratio = np.minimum(ratio, e.settings.ratio_cap)
     near = _near(e, ratio, 1 - low, 1 + high)
     above, below = ratio > 1 + high, ratio < 1 - low
     for meant in (above & (a > 0) | below & (a < 0), above | below):

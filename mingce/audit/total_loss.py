@@ -9,7 +9,7 @@ import numpy as np
 from mingce.audit import objectives
 from mingce.audit.aggregation import Terms, Way, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Evidence
+from mingce.audit.evidence import Evidence, Floats
 from mingce.audit.finding import Fault, Finding, NotJudged, Place
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.audit.kl_losses import KL_LOSS_SIGN
@@ -19,46 +19,66 @@ KL_LOSS_ABSENT = Fault.of("kl-loss-absent", "bug", (25,), "loss = pg_loss + β·
 VISIBLE = 10.0  # times the room of rounding, which the KL's share must have to be missed
 
 
-def kl_share(e: Evidence) -> Generator[Finding, None, float | None]:
-    """What is wrong with the KL in the loss; where it is not to be found, what is left of the loss without it."""
+def kl_share(e: Evidence) -> Generator[Finding, None, list[float]]:
+    """What is wrong with the KL in the loss; where it is not to be found, what is left of the loss without it.
+
+    The first is what is left by the settings; the others if the ratio that weighs the KL was a wrong one, too.
+    """
     coef, found = number(e, "kl_loss_coef"), e.dump.scalars["loss"]
     usual = e.settings.policy_loss in (None, *objectives.PPO) and not number(e, "entropy_coef")
+    usual = usual and (e.settings.entropy_share or 1.0) == 1.0
     options = [way for way in ways(e, masks(e)) if _meant(e, way)]
     named = e.settings.kl_estimator or "k3"
     if "pg_loss" in e.dump.scalars or not coef or not usual or not options or named not in kl_estimates(np.zeros(1)):
         raise NotJudged
     with np.errstate(all="ignore"):
-        policies = [one.terms for one in objectives.usual(objectives.Inputs(e, masks(e)))]
-        right, turned = (_price(e, coef, named, sign) for sign in (1.0, -1.0))
+        given = objectives.Inputs(e, masks(e))
+        if np.abs(given.new - given.old)[given.mask].max(initial=0.0) > objectives.MAX_LOG_RATIO:
+            raise NotJudged  # trainers differ in where they stop
+        policies = [one.terms for one in objectives.usual(given)]
+        weights = _weights(e, given.ratio)
+        prices = [(_price(e, coef, named, 1.0, one), _price(e, coef, named, -1.0, one)) for one in weights]
+        inverted = _price(e, coef, named, 1.0, 1 / given.ratio)
     pairs = [(way, policy) for way in options for policy in policies]
     first = [(way, policies[0]) for way in options]  # the loss that the settings name
 
     def fits(price: Terms, times: float, among: list[tuple[Way, Terms]]) -> bool:
         return any(
-            abs(policy.number(way) + times * price.number(way) - found) <= policy.room(way) + price.room(way) + 1e-7
+            abs(policy.number(way) + times * price.number(way) - found)
+            <= policy.room(way) + abs(times) * price.room(way) + 1e-7
             for way, policy in among
         )
 
-    if fits(right, 1.0, pairs):
-        return None
-    place = (Place(None, None, pairs[0][1].number(options[0]) + right.number(options[0]), found),)
-    visible = abs(right.number(options[0])) > VISIBLE * (pairs[0][1].room(options[0]) + right.room(options[0]))
-    for price, times, words in ((right, -1.0, "loss = pg_loss − β·kl_loss"), (turned, 1.0, f"{named}(ref − new)")):
-        if visible and fits(price, times, first):
-            yield Finding(KL_LOSS_SIGN, "loss", both((words, words)), place)
-            return None
-    if visible and fits(right, 0.0, first):
-        yield Finding(KL_LOSS_ABSENT, "loss", {"beta": coef}, place)
-        return None
-    return found - right.number(options[0])
+    if any(fits(right, 1.0, pairs) for right, _ in prices):
+        return []
+    right, way = prices[0][0], options[0]
+    place = (Place(None, None, policies[0].number(way) + right.number(way), found),)
+    if abs(right.number(way)) > VISIBLE * (policies[0].room(way) + right.room(way)):
+        turned = [(price, -1.0, "loss = pg_loss − β·kl_loss") for price, _ in prices]
+        turned += [(price, 1.0, f"{named}(ref − new)") for _, price in prices]
+        for price, times, words in turned:
+            if fits(price, times, first):
+                yield Finding(KL_LOSS_SIGN, "loss", both((words, words)), place)
+                return []
+        if fits(right, 0.0, first):
+            yield Finding(KL_LOSS_ABSENT, "loss", {"beta": coef}, place)
+            return []
+    return [found - price.number(way) for price in (*(one for one, _ in prices), inverted)]
 
 
 def _meant(e: Evidence, way: Way) -> bool:
     return way.mode == declared_mode(e.settings) and not way.classes and not way.doubtful
 
 
-def _price(e: Evidence, coef: float, named: str, sign: float) -> Terms:
+def _weights(e: Evidence, ratio: Floats) -> list[Floats]:
+    """What a token's KL may be multiplied by: the ratio, 1, or either where no setting tells."""
+    one, weighted = np.ones_like(ratio), e.settings.kl_loss_weighted
+    return [one, ratio] if weighted is None else [ratio if weighted else one]
+
+
+def _price(e: Evidence, coef: float, named: str, sign: float, weight: Floats) -> Terms:
     """β times the KL of each token, or (−1) that of the reference from the policy."""
     x = sign * (e["new_log_probs"] - e["ref_log_probs"])
     rounding = (rounding_of(e, "new_log_probs") + rounding_of(e, "ref_log_probs")) * np.abs(e["new_log_probs"])
-    return Terms(coef * kl_estimates(x)[named], coef * rounding * kl_slopes(x)[named], masks(e))
+    k, slope = kl_estimates(x)[named], kl_slopes(x)[named]
+    return Terms(coef * weight * k, coef * weight * rounding * (slope + np.abs(k)), masks(e))

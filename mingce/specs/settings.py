@@ -109,6 +109,7 @@ class DumpSettings(AccountSettings):
     ratio_cap: float | None = None  # the largest ratio, clipped or not
     entropy_share: float | None = None  # of the tokens, those with the highest entropy, that the loss keeps
     kl_in_reward: bool | None = None
+    kl_loss_weighted: bool | None = None  # the KL in the loss is multiplied by the ratio
     first_minibatch: bool | None = None
     score_after_last: bool | None = None
 

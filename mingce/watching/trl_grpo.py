@@ -75,10 +75,12 @@ def _grpo(args: Any) -> dict[str, Any]:
         "kl_loss_coef": args.beta,
         "kl_estimator": "k3",
         "kl_in_reward": False,
+        "kl_loss_weighted": getattr(args, "use_bias_correction_kl", None),
         "policy_loss": "gspo" if sequences else trl_names.POLICY_LOSSES.get(args.loss_type),
         "loss_agg_mode": args.loss_type,
         "loss_norm": float(args.max_completion_length) if args.loss_type == trl_names.BY_CONSTANT else None,
-        "dual_clip": getattr(args, "delta", None),
+        "ratio_cap": getattr(args, "delta", None),
+        "entropy_share": getattr(args, "top_entropy_quantile", None),
         "entropy_coef": getattr(args, "entropy_coef", None),
     }
 
@@ -214,11 +216,12 @@ class _Passes:
     def _logged(self, micro_batches: int) -> dict[str, float]:
         """What the trainer has noted of the pass and will log."""
         noted = self._trainer._metrics.get("train", {})
-        known = {name: said[-micro_batches:] for name, said in noted.items() if said and name in SCALARS}
+        names = [name for name in noted if name in SCALARS and name != "policy_loss"]  # which has the KL in it
+        known = {name: said[-micro_batches:] for name in names if (said := noted[name])}
         return {name: sum(said) / len(said) for name, said in known.items()}
 
     def _facts(self, epoch: int) -> _Facts:
-        trainer = self._trainer
+        trainer, args = self._trainer, self._trainer.args
         weights = getattr(trainer, "reward_weights", None)
         return _Facts(
             group_size=int(trainer.num_generations),
@@ -228,7 +231,7 @@ class _Passes:
             epoch=epoch,
             accumulated=self._accumulated,
             only_policy_loss=not trainer.beta and not getattr(trainer, "_entropy_bonus_enabled", False),
-            one_loss=is_a(trainer, "trl", "GRPOTrainer"),
+            one_loss=is_a(trainer, "trl", "GRPOTrainer") and getattr(args, "off_policy_mask_threshold", None) is None,
             compares_total=getattr(trainer, "multi_objective_aggregation", "") != "normalize_then_sum",
             bounds=getattr(trainer, "reward_clip_range", None),
         )
