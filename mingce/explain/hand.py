@@ -36,6 +36,8 @@ class Sheet:
     lines: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
     code: list[str] = field(default_factory=list)
+    found: dict[str, float] = field(default_factory=dict)
+    """What came out, by its sign."""
 
     def has(self, *names: str) -> bool:
         return all(name in self.known for name in names)
@@ -60,7 +62,8 @@ def worked_by_hand(scalars: Mapping[str, float], settings: Mapping[str, float], 
         work(sheet)
     if not sheet.lines:
         return None
-    text = "\n\n".join([sentence("tutor.computed_with", lang), *sheet.notes])
+    results = ("，" if lang == "zh" else ", ").join(f"{sign} = {shown(x)}" for sign, x in sheet.found.items())
+    text = "\n\n".join([sentence("tutor.computed_with", lang, results=results), *sheet.notes])
     return Answer(lang, text, lines=tuple(sheet.lines), code=tuple(resolve(name) for name in sheet.code))
 
 
@@ -70,6 +73,7 @@ def _ratio(sheet: Sheet) -> None:
         if abs(new - old) > LARGEST:
             return
         sheet.known["ratio"] = ratio = policy_ratio(old, new)
+        sheet.found["ρ"] = ratio
         sheet.add(f"ρ = exp({shown(new)} − ({shown(old)})) = exp({shown(new - old)}) = {shown(ratio)}", _CODE["ratio"])
 
 
@@ -86,16 +90,18 @@ def _kl(sheet: Sheet) -> None:
         if name != FULL:
             value = reference.kl_penalty(policy, ref, name, None)
             sheet.add(f"{name} = {kind.formula} = {shown(value)}", _CODE["kl"])
+            sheet.found[name] = value
     sheet.known.setdefault("kl", policy - ref)
     if "beta" in sheet.settings and "scores" not in sheet.known:
         beta, kl = sheet.settings["beta"], sheet.known["kl"]
+        sheet.found["β·k1"] = beta * kl
         sheet.add(f"β·k1 = {shown(beta)}·{_bracketed(kl)} = {shown(beta * kl)}", _CODE["reward"])
 
 
 def _reward(sheet: Sheet) -> None:
     if sheet.has("scores", "kl") and not sheet.has("rewards"):
         beta, score, kl = sheet.setting("beta", BETA), sheet.known["scores"], sheet.known["kl"]
-        sheet.known["rewards"] = reward = score - beta * kl
+        sheet.known["rewards"] = sheet.found["r"] = reward = score - beta * kl
         sheet.add(
             f"r = score − β·kl = {shown(score)} − {shown(beta)}·{_bracketed(kl)} = {shown(reward)}", _CODE["reward"]
         )
@@ -105,7 +111,7 @@ def _delta(sheet: Sheet) -> None:
     if sheet.has("rewards", "values", "next_values"):
         gamma = sheet.setting("gamma", GAMMA)
         reward, value, after = (sheet.known[name] for name in ("rewards", "values", "next_values"))
-        delta = reward + gamma * after - value
+        sheet.found["δ"] = delta = reward + gamma * after - value
         numbers = f"{shown(reward)} + {shown(gamma)}·{_bracketed(after)} − {_bracketed(value)}"
         sheet.add(f"δ = r + γ·V(s') − V(s) = {numbers} = {shown(delta)}", _CODE["delta"])
 
@@ -113,6 +119,7 @@ def _delta(sheet: Sheet) -> None:
 def _advantage(sheet: Sheet) -> None:
     if sheet.has("returns", "values") and not sheet.has("advantages"):
         back, value = sheet.known["returns"], sheet.known["values"]
+        sheet.found["R − V"] = back - value
         sheet.add(f"R − V = {shown(back)} − {_bracketed(value)} = {shown(back - value)}")
 
 
@@ -126,6 +133,7 @@ def _objective(sheet: Sheet) -> None:
     inside = min(max(ratio, 1 - eps), 1 + eps)
     free, held = ratio * advantage, inside * advantage
     low = min(free, held)
+    sheet.found |= {"min": low, "loss": -low}
     sheet.add(f"ρ·A = {shown(ratio)}·{_bracketed(advantage)} = {shown(free)}", _CODE["loss"])
     sheet.add(
         f"clip(ρ, {shown(1 - eps)}, {shown(1 + eps)})·A = {shown(inside)}·{_bracketed(advantage)} = {shown(held)}"
@@ -150,6 +158,7 @@ def _value_loss(sheet: Sheet) -> None:
     plain = (new - back) ** 2
     sheet.add(f"(V_new − R)² = ({shown(new)} − {_bracketed(back)})² = {shown(plain)}", _CODE["value_loss"])
     if not sheet.has("values"):
+        sheet.found["loss"] = plain / 2
         sheet.add(f"½·{shown(plain)} = {shown(plain / 2)}")
         return
     old, eps = sheet.known["values"], sheet.setting("value_clip", VALUE_CLIP)
@@ -159,6 +168,7 @@ def _value_loss(sheet: Sheet) -> None:
     sheet.add(f"V_clip = clip({shown(new)}, {bounds}) = {shown(inside)}")
     sheet.add(f"(V_clip − R)² = ({shown(inside)} − {_bracketed(back)})² = {shown(held)}")
     most = max(plain, held)
+    sheet.found["loss"] = most / 2
     sheet.add(f"max({shown(plain)}, {shown(held)}) = {shown(most)};  loss = ½·{shown(most)} = {shown(most / 2)}")
 
 

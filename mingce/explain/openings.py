@@ -19,7 +19,7 @@ _VERDICT = re.compile(
 def without_verdict(text: str) -> str:
     """The text without the yes or no it begins with."""
     rest = _VERDICT.sub("", text, count=1)
-    return rest[:1].upper() + rest[1:] if rest[:1].isascii() else rest
+    return rest[:1].upper() + rest[1:] if rest != text and rest[:1].isascii() else rest
 
 
 def fits(point: Point, question: str) -> bool:

@@ -65,6 +65,9 @@ def _under_scenario(request: Request, rollout: Rollout) -> Rollout:
     if "scores" in request.scenario and "scores" in rollout.columns:
         columns["scores"] = [0.0 if x is None else float(x) for x in rollout.columns["scores"]]
         columns["scores"][reference.chosen(rollout.columns["response_mask"])[-1]] = request.scenario["scores"]
+    elif "scores" in request.scenario and "rewards" in rollout.columns:
+        columns["rewards"] = [0.0 if x is None else float(x) for x in rollout.columns["rewards"]]
+        columns["rewards"][reference.chosen(rollout.columns["response_mask"])[-1]] = request.scenario["scores"]
     if not columns:
         return rollout
     stale = {"new_values"} if "values" in columns else set()

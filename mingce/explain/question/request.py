@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from mingce.columns import ALIASES
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.places import without_places
-from mingce.explain.question.scalars import read_final_score, read_flat_values, read_scalars
+from mingce.explain.question.scalars import read_final_reward, read_final_score, read_flat_values, read_scalars
 from mingce.explain.sums.lists import read_lists
 
 INPUTS = (
@@ -183,6 +183,10 @@ def _spoken_rows(text: str, columns: dict[str, list[float]]) -> dict[str, list[f
     rows = {
         name: row for name, row in read_lists(text).items() if name in ("rewards", "values") and name not in columns
     }
+    values = columns.get("values", rows.get("values"))
+    last = read_final_reward(text)
+    if values and last is not None and "rewards" not in {*columns, *rows} and len(columns) <= 1:
+        return {**rows, "rewards": [0.0] * (len(values) - 1) + [last]}
     known = {*columns, *rows}
     lengths = {len(row) for row in (*columns.values(), *rows.values())}
     return rows if {"rewards", "values"} <= known <= set(INPUTS) and len(lengths) == 1 else {}

@@ -41,6 +41,8 @@ LIGHT = frozenset({
     "other_field",
 })  # fmt: skip
 """Terms that name no subject of their own."""
+WIDE = frozenset({"framework", "ppo", "rlhf"})
+"""Terms that every subject has to do with: within a dialogue they name none."""
 OUTSIDE, CLEARLY_OUTSIDE, INSIDE = 0.35, 0.7, 0.07
 """From where on a question is none of ours by its points, if its topics do not speak against that or if they do; and
 below which they do."""
@@ -54,7 +56,7 @@ _REFERS = re.compile(
 )
 _DEFINES = re.compile(
     r"是什么(?!原因)|什么是|啥叫|是啥|什么叫|什么意思|\bwhat(?:'s| is| are| does)\b.{0,40}(?:\?|$|mean)|"
-    r"\bmeaning of\b|\bdefine\b",
+    r"\bmeaning of\b|\bdefine\b|^\W*explain\b|^\W*(?:解释|讲讲|介绍)",
     re.IGNORECASE,
 )
 
@@ -72,7 +74,7 @@ def guess_points(question: str, at_hand: Collection[str] = (), context: str = ""
     if not own:
         return []
     topics = {guess.name: guess.probability for guess in topics_of(question)}
-    elliptic = leans and not subjects(question)
+    elliptic = leans and not subjects(question) - WIDE
     weight = ELLIPTIC if elliptic else REFERRING if leans and _REFERS.search(question) else 1.0
     bonus = {topic: weight * (AT_HAND + (FIRST if place == 0 else 0.0)) for place, topic in enumerate(at_hand)}
     bonus[OTHER] = -ELLIPTIC if leans and strangeness(question) <= STRANGE else 0.0
@@ -87,7 +89,9 @@ def guess_points(question: str, at_hand: Collection[str] = (), context: str = ""
         alike = max(likeness(name, asked), AFTER * likeness(name, joined) if joined else 0.0)
         score = MODEL * math.log(own.get(name, 0.0) + 1e-6) + LIKENESS * alike
         score += TOPIC * math.log(topics.get(topic, 0.0) + FLOOR) + bonus.get(topic, 0.0)
-        scores[name] = score + (general if key in ("", "what") else 0.0) + (0.0 if key or name == OTHER else broad)
+        scores[name] = (
+            score + (general if not key or key.endswith("what") else 0.0) + (0.0 if key or name == OTHER else broad)
+        )
     top = max(scores.values())
     shares = {name: math.exp(score - top) for name, score in scores.items()}
     total = math.fsum(shares.values())

@@ -28,6 +28,35 @@ _FINAL_SCORE = re.compile(
     rf"|(?:score|得分)\s*(?:是|为|改成|变成|改为|=|were|was|becomes|is|to)\s*{_NUMBER}",
     re.IGNORECASE,
 )
+_FIGURE = r"([-−]?(?:\d+\.?\d*|\.\d+))"
+_TO = r"\s*(?:[变升涨降跌掉增减跳]?[成到为]|\bto\b)\s*"
+_CHANGE = rf"[^，。,.;?？\d−-]{{0,14}}?(?:从|\bfrom)\s*{_FIGURE}{_TO}{_FIGURE}(?!\s*%)"
+_CHANGES = (
+    (("old_log_probs", "new_log_probs"), re.compile(rf"(?:log[ _-]?p(?:rob)?s?\b|对数概率){_CHANGE}", re.IGNORECASE)),
+    (
+        ("values", "next_values"),
+        re.compile(rf"(?:(?-i:\bV(?:\(s\))?)(?![A-Za-z])|\bvalue\b|价值){_CHANGE}", re.IGNORECASE),
+    ),
+)
+"""What goes from one number to another: a log-prob in an update, a value over a step."""
+_PART = r"(?<![\d.])(\d{1,6}(?:\.\d{1,6})?)\s*"
+_CHANCE_BY = r"概率[^，。,;?？\d]{0,6}?"
+_LIKELIER = (
+    (
+        1,
+        rf"{_PART}(?:%|percent) (?:more likely|more probable|likelier)"
+        rf"|{_CHANCE_BY}(?:提高|增加|上升|升高|涨)了?\s*{_PART}%",
+    ),
+    (-1, rf"{_PART}(?:%|percent) less (?:likely|probable)|{_CHANCE_BY}(?:降低|减少|下降|跌|降)了?\s*{_PART}%"),
+)
+_TIMES = re.compile(rf"{_PART}(?:times|x) (?:as|more) likely|{_CHANCE_BY}{_PART}倍", re.IGNORECASE)
+_TWICE = re.compile(r"\btwice as likely|概率[^，。,;?？]{0,4}(?:翻倍|翻了一倍)", re.IGNORECASE)
+_FINAL_REWARD = re.compile(
+    r"(?:\b(?:final|last|terminal)(?: token)?(?:'s)? (?:reward|score)|"
+    r"最(?:后|终)(?:的|一个|一步| ?token ?){0,3}(?:奖励|得分|分数)|末尾(?:的)?(?:奖励|得分))"
+    rf"\s*(?:是|为|改成|变成|改为|给|=|:|：|\b(?:is|was|were|of|becomes|to|being)\b)*\s*{_NUMBER}",
+    re.IGNORECASE,
+)
 
 
 @cache
@@ -40,12 +69,33 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def read_scalars(text: str) -> dict[str, float]:
     """The single numbers that are given a name; lists are not read here."""
-    scalars, text = _of_chances(text)
+    changed, text = _of_changes(text)
+    chances, text = _of_chances(text)
+    scalars = {**chances, **changed}
     for name, pattern in _patterns():
         if match := pattern.search(text):
             scalars[name] = _value(match[1])
             text = text[: match.start()] + " " + text[match.end() :]
+    if "next_values" in changed and len({"rewards", "scores"} & set(scalars)) == 0:
+        scalars["rewards"] = 0.0  # a step that is said to earn nothing, or of which nothing is said
     return scalars
+
+
+def _of_changes(text: str) -> tuple[dict[str, float], str]:
+    """What goes from a number to another, how much likelier a token became; and the rest of the text."""
+    found: dict[str, float] = {}
+    for (before, after), pattern in _CHANGES:
+        if match := pattern.search(text):
+            found |= {before: _value(match[1]), after: _value(match[2])}
+            text = text[: match.start()] + " " + text[match.end() :]
+    for sign, words in _LIKELIER:
+        if match := re.search(words, text, re.IGNORECASE):
+            found["ratio"] = 1 + sign * _value(match[1] or match[2]) / 100
+    if match := _TIMES.search(text):
+        found["ratio"] = _value(match[1] or match[2])
+    elif _TWICE.search(text):
+        found["ratio"] = 2.0
+    return found, text
 
 
 def _of_chances(text: str) -> tuple[dict[str, float], str]:
@@ -74,7 +124,15 @@ def read_flat_values(text: str) -> float | None:
 def read_final_score(text: str) -> float | None:
     """The score an answer is supposed to get instead of its own."""
     match = _FINAL_SCORE.search(text)
+    if match is None:
+        return read_final_reward(text)
     return None if match is None else _value(match[1] or match[2])
+
+
+def read_final_reward(text: str) -> float | None:
+    """The only reward of an answer, said to come at its end."""
+    match = _FINAL_REWARD.search(text)
+    return None if match is None else _value(match[1])
 
 
 def _value(text: str) -> float:

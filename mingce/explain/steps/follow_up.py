@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mingce.base.texts import sentence
-from mingce.explain.answer import Answer, example_line, legible
+from mingce.explain.answer import Answer, example_line, legible, topic_answer
 from mingce.explain.chart import bars, clip_curve, credit_map
 from mingce.explain.compose import Retelling, part_after
 from mingce.explain.conversation import STARTERS, Conversation, Turn
@@ -13,7 +13,7 @@ from mingce.explain.derive import compare_settings
 from mingce.explain.menu import example_answer
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.quantities import read_statistics, without_quantities
-from mingce.explain.topic import POINT
+from mingce.explain.topic import POINT, Topic
 from mingce.explain.topics import TOPIC_OF, TOPICS
 
 FEW = 6
@@ -85,6 +85,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     if key is None and "example" in turn.wants:
         talk.another_example()
         key = part_after(topic, wish, lambda key: talk.was_told(topic.id, key))
+    if key is None and "code" in turn.wants and not talk.mark(topic.id, "code"):
+        return _only_code(talk, topic)
     if key is None and (pointed := _next_point(talk, turn)) is not None:
         return talk.tell(*pointed)
     if key is None:
@@ -99,6 +101,12 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     if turn.wants & {"example", "another"} and not answer.tables:
         answer = replace(answer, tables=example_answer(talk).tables)
     return answer
+
+
+def _only_code(talk: Conversation, topic: Topic) -> Answer:
+    """Where the code of what was told stands, and its formula with the example's numbers."""
+    whole = topic_answer(topic, legible(talk.rollout), talk.token, "engineer", talk.lang, [])
+    return replace(whole, text=sentence("tutor.code_of", talk.lang, title=whole.title), tables=())
 
 
 def _next_point(talk: Conversation, turn: Turn) -> tuple[str, str] | None:
@@ -127,13 +135,16 @@ def _nothing_yet(talk: Conversation, turn: Turn) -> Answer:
 def other_number(talk: Conversation, turn: Turn) -> Answer | None:
     """After a number: another quantity of the same example, or the same at another token."""
     request = turn.request
-    if talk.quantity is None or turn.wants & _TOLD or "compare" in turn.wants or request.changes:
+    typed = not talk.rollout.has_texts and turn.quantities and "how_much" not in turn.wants
+    if (talk.quantity is None and not typed) or turn.wants & _TOLD or "compare" in turn.wants or request.changes:
         return None
     left = len(without_quantities(request.rest).strip())
     if left > FEW or len(turn.quantities) > 1 or not (turn.quantities or turn.places):
         return None
     statistics = read_statistics(request.subject, talk.quantity)
-    return talk.derive(statistics or turn.quantities or [talk.quantity], turn.places[0] if turn.places else None)
+    return talk.derive(
+        statistics or turn.quantities or [talk.quantity or "advantages"], turn.places[0] if turn.places else None
+    )
 
 
 def _number_again(talk: Conversation, turn: Turn) -> Answer | None:

@@ -11,19 +11,30 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import as_answer, compare_quantities, compare_settings, compare_tokens, name_of, origins
 from mingce.explain.hand import carried_on, is_finite, worked_by_hand
 from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.facts import methods
+from mingce.explain.question.frames import read_frame
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import Place
 from mingce.explain.question.propositions import statement
 from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
+from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.topics import TOPICS
 from mingce.specs.settings import SYMBOLS
 
-SHORT, CLEARLY, SURE, MANY = 24, 0.6, 0.8, 2
+SHORT, CLEARLY, SURE, MANY, LONGEST = 24, 0.6, 0.8, 2, 400
+GAE = frozenset({"gae", "ppo", "mc", "td"})
+"""Methods that the example's numbers are of."""
 _HOW_MUCH = re.compile(
     r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
 )
 _ASKS = re.compile(r"[?？吗呢]|多少|什么|怎么|帮|求|\b(?:what|how|compute|calculate|give|show)\b", re.IGNORECASE)
+_USUAL = re.compile(
+    r"正常|合适|合理|太大|太高|太小|算大|算高|算好|一般|通常|常用|"
+    r"\b(?:too (?:much|high|large|big|small|low)|normal|healthy|typical|"
+    r"usual(?:ly)?|reasonable|common(?:ly)?)\b",
+    re.IGNORECASE,
+)
 _ONE_DECIMAL = re.compile(r"(?<![\d.\w])[-−]?\d+\.\d(?![\d.])")
 _ASKS_ORIGIN = re.compile(
     r"怎么(?:算)?(?:来|出来|得来|得到)|哪来|哪里来|从哪|是怎么|comes? from|where|how (?:do|did) (?:you|we|i) get",
@@ -31,8 +42,9 @@ _ASKS_ORIGIN = re.compile(
 )
 _WHETHER = re.compile(r"[吗么吧]\s*[？?。]?\s*$|是不是|\b(?:does|is|do|are)\b.*\?", re.IGNORECASE)
 _ABOUT = (
-    ("ref_log_probs", "kl_estimators"), ("ratio", "ppo_clip"), ("old_log_probs", "ppo_clip"),
-    ("new_log_probs", "ppo_clip"), ("new_values", "value_clipping"), ("next_values", "critic_td_error"),
+    ("ref_log_probs", "kl_estimators"), ("advantages", "ppo_clip"), ("ratio", "ppo_clip"),
+    ("old_log_probs", "ppo_clip"), ("new_log_probs", "ppo_clip"), ("new_values", "value_clipping"),
+    ("next_values", "critic_td_error"),
     ("values", "advantage_from_returns"), ("scores", "kl_where"),
 )  # fmt: skip
 """What the numbers given are about, the first that is there."""
@@ -84,7 +96,7 @@ def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
         if answer is not None:
             talk.scalars = scalars
             talk.topic, talk.quantity = next((topic for name, topic in _ABOUT if name in scalars), talk.topic), None
-            return with_definition(answer, turn.topic, talk.lang)
+            return with_definition(answer, talk.topic or turn.topic, talk.lang)
     return None
 
 
@@ -100,7 +112,7 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     )  # fmt: skip
     if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
         return None
-    place = turn.places[0] if turn.places else None
+    place = turn.places[0] if turn.places and read_final_reward(request.text) is None else None
     if set(named) <= {"advantages"} and place is None:
         named = ["deltas", "advantages", "returns"]
     answer = talk.derive(named or ["advantages"], place)
@@ -112,7 +124,9 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
 def number(talk: Conversation, turn: Turn) -> Answer | None:
     """A number is asked for, of a token or of all: derived, not looked up."""
     request, places = turn.request, turn.places
-    if request.wants & {"claim", "proof", "child", "lost"} or not turn.quantities:
+    if request.wants & {"claim", "proof", "child", "lost"} or not turn.quantities or of_method(request.subject):
+        return None
+    if usual(request.subject) and not places:
         return None
     why, how_much = "why" in request.wants, "how_much" in request.wants
     extreme = any(one.startswith(("max(", "min(")) for one in read_statistics(request.subject))
@@ -140,6 +154,16 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
     return _derive_all(talk, asked)
 
 
+def usual(text: str) -> bool:
+    """Whether it is asked how large a number should be, not how large it is."""
+    return _USUAL.search(text[:LONGEST]) is not None
+
+
+def of_method(text: str) -> bool:
+    """Whether a method is named whose numbers the example does not have."""
+    return bool(read_frame(text[:LONGEST]).things() & (methods() - GAE))
+
+
 def _states(text: str) -> bool:
     """Whether the text makes a statement that is known."""
     return not _ASKS.search(text) and statement(text) is not None
@@ -157,7 +181,8 @@ def _compared(talk: Conversation, turn: Turn) -> Answer:
 def _before_and_after(talk: Conversation, turn: Turn) -> Answer:
     """What another setting or supposition changes, before and after."""
     name = asked_quantity(turn.request.subject) or "advantages"
-    if name not in talk.rollout.columns or name in turn.request.scenario:
+    supposed = {"scores", "rewards", "values"} if turn.request.scenario else set()
+    if name not in talk.rollout.columns or name in supposed:
         name = "advantages"
     answer = compare_settings(turn.earlier, talk.rollout, name, talk.lang)
     if turn.request.scenario:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mingce.base.texts import sentence
 from mingce.columns import COLUMNS
 from mingce.explain.answer import Answer, Judgement, legible, part_text
 from mingce.explain.compose import meaning
@@ -21,15 +22,18 @@ from mingce.explain.question.quantities import read_statistics
 from mingce.explain.question.retrieval import defines
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.steps.follow_up import again, key_for
-from mingce.explain.steps.numbers import CLEARLY, origin
+from mingce.explain.steps.numbers import CLEARLY, of_method, origin, usual
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
 
 LEAST_POINT, CERTAIN, NEARLY, FURTHER = 0.05, 0.6, 0.45, 2
 """From where on a point leads, where it stands alone, and where others follow it, at most so many."""
+UNSURE = 0.25
+"""Below which the answer says that it may not be what was asked."""
 SURE = 0.4
 """From where on a point leads though what is claimed belongs to another topic."""
 _AGAIN = frozenset({"child", "lost", "analogy", "english", "chinese", "example", "another", "code", "save"})
+_PARTS = frozenset({"why", "pitfall", "limits"})
 _OTHER_PARTS = frozenset({"proof", "analogy", "draw", "another", "summary"})
 FEW, LEAST, SHORTEST = 6, 0.4, 12
 """So many letters beside a quantity's name are no other subject; how likely a judged statement's topic must be, against
@@ -39,11 +43,13 @@ the likeliest."""
 def point(talk: Conversation, turn: Turn) -> Answer | None:
     """A question that has an answer of its own, where no number is asked for: the point nearest to it leads."""
     request = turn.request
-    asked = "how_much" in turn.wants and "compare" not in turn.wants
+    asked = "how_much" in turn.wants and "compare" not in turn.wants and not usual(request.subject)
     numbered = turn.places or asked or request.decimals
     why = "why" in turn.wants
-    counted = bool(numbered and turn.quantities) and not (_sure(turn) and why and not request.decimals)
-    counted = counted or request.deeper or bool(turn.places and not why)
+    plain = (
+        _sure(turn) and not request.decimals and not request.vague and (why or not asked or of_method(request.subject))
+    )
+    counted = request.deeper or (bool((numbered and turn.quantities) or turn.places) and not plain)
     changes = request.changes and not turn.wants & {"why", "compare"}
     if counted or changes or request.columns or len(turn.scalars) > 1 or request.level or not features(request.subject):
         return None
@@ -51,6 +57,8 @@ def point(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if turn.wants & _OTHER_PARTS or (turn.at_hand and turn.wants & _AGAIN and request.vague):
         return None
+    if turn.at_hand and talk.quantity is None and turn.wants & _PARTS and request.vague and not _sure(turn):
+        return None  # the topic at hand has a part for that
     found = leading(talk, turn)
     if not found:
         return None
@@ -81,6 +89,9 @@ def tell_points(talk: Conversation, turn: Turn, points: list[tuple[str, str]]) -
     """The leading point, and what the others add."""
     (topic, key), *others = points
     answer = talk.tell(topic, key, alone=bool(others))
+    share = next(guess.probability for guess in turn.points if guess.name == f"{topic}{key}")
+    if share < UNSURE and not _claims(turn):
+        answer = replace(answer, text=f"{sentence('tutor.nearest', talk.lang)}\n\n{answer.text}")
     for other, its_key in others:
         talk.mark(other, its_key)
         said = without_verdict(part_text(TOPICS[other], legible(talk.rollout), talk.at(), its_key, talk.lang))
