@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from functools import cache
+from functools import cache, lru_cache
 
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
@@ -71,6 +71,7 @@ def wide_features(text: str) -> frozenset[str]:
     return frozenset(found)
 
 
+@lru_cache(64)
 def cleaned(text: str) -> str:
     """In small letters, without paths and pasted numbers; LaTeX commands and symbols such as V_{t+1} as words."""
     text = _PATH.sub(" ", unicodedata.normalize("NFKC", text.replace("\\n", "\n")))

@@ -23,8 +23,6 @@ from mingce.explain.topics import TOPICS
 from mingce.specs.settings import SYMBOLS
 
 SHORT, CLEARLY, SURE, MANY, LONGEST = 24, 0.6, 0.8, 2, 400
-GAE = frozenset({"gae", "ppo", "mc", "td"})
-"""Methods that the example's numbers are of."""
 _HOW_MUCH = re.compile(
     r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
 )
@@ -161,7 +159,7 @@ def usual(text: str) -> bool:
 
 def of_method(text: str) -> bool:
     """Whether a method is named whose numbers the example does not have."""
-    return bool(read_frame(text[:LONGEST]).things() & (methods() - GAE))
+    return bool(read_frame(text[:LONGEST]).things() & methods())
 
 
 def _states(text: str) -> bool:
