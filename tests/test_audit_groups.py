@@ -273,3 +273,29 @@ def test_one_prompt_alone_or_rounded_numbers_of_no_named_estimator_are_a_note() 
     made = torch.randn(8, generator=torch.Generator().manual_seed(2))[:, None] * one["mask"]
     assert codes(look(one, (made, made), estimator="gdpo")) == []
     assert codes(look(one, (made, made), estimator="gdpo"), "note") == ["group-unexplained"]
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_rewards_that_trl_compares_apart_are_held_against_no_total(seed: int) -> None:
+    """TRL's normalize_then_sum: each reward by itself, their sum divided by the deviation of the batch."""
+    b = batch(seed)
+    g = torch.Generator().manual_seed(seed)
+    parts = torch.stack([b["rewards"].sum(1), (torch.rand(len(b["group"]), generator=g) > 0.5).float()])
+    apart = parts.view(2, PROMPTS, SAMPLES)
+    apart = ((apart - apart.mean(2, keepdim=True)) / (apart.std(2, keepdim=True) + 1e-4)).sum(0).reshape(-1)
+    made = ((apart - apart.mean()) / (apart.std() + 1e-4))[:, None] * b["mask"]
+    b["rewards"][torch.arange(len(apart)), torch.where(b["mask"], torch.arange(WIDTH), 0).amax(1)] += parts[1]
+    for settings in cases(estimator="grpo", rewards_apart=True):
+        for kind in (torch.float32, torch.bfloat16):
+            assert codes(look(b, (made, made), "trl_grpo", kind, **settings)) == []
+
+
+def test_one_prompt_that_differs_says_neither_scale_nor_row() -> None:
+    b = batch(0, spread=False)
+    b["rewards"] *= 0.0
+    b["rewards"][7, 0] = 1.0
+    made = torch.zeros(len(b["group"]))
+    made[4:8] = torch.tensor([-0.329, -0.329, -0.329, 0.987])
+    spread = made[:, None] * b["mask"]
+    found = codes(look(b, (spread, spread), "trl_grpo"))
+    assert not {"advantage-scale", "rows-desynchronised"} & set(found)

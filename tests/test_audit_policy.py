@@ -349,3 +349,28 @@ def test_a_collapsed_policy_is_certain_and_not_filled_and_its_digits_say_nothing
         del dump.columns[name]
     found = {one.fault.code for one in findings(dump) if one.level in ("bug", "suspicious")}
     assert not found & {"fill-value-as-log-prob", "half-precision-log-probs"}, found
+
+
+def test_a_policy_that_leapt_to_one_token_is_sure_and_not_filled() -> None:
+    """After one huge step a token has all of the probability: 0 for it, next to nothing for the others."""
+    dump = toy(3)
+    rng = random(3)
+    sure = rng.random(dump.mask.shape) < 0.5
+    dump.columns["new_log_probs"] = (
+        np.where(sure, 0.0, -25.0 - 5 * rng.random(sure.shape)).astype(np.float32) * dump.mask
+    )
+    assert "fill-value-as-log-prob" not in {one.fault.code for one in findings(dump)}
+    dump.columns["new_log_probs"] = np.where(sure, 0.0, -0.0015).astype(np.float32) * dump.mask
+    assert "fill-value-as-log-prob" not in {one.fault.code for one in findings(dump)}
+
+
+def test_a_rare_token_that_was_not_drawn_is_no_surprise() -> None:
+    """256 draws of a policy that doubts once in 250: the entropy counts what is not among them."""
+    dump = toy(1, rows=16, width=16, full=1.0)
+    p = 0.996 + 1e-4 * random(1).random(dump.mask.shape)
+    dump.columns["old_log_probs"] = (np.log(p) * dump.mask).astype(np.float32)
+    for name in ("rollout_log_probs", "ref_log_probs", "new_log_probs"):
+        del dump.columns[name]
+    entropy = -(p * np.log(p) + (1 - p) * np.log((1 - p) / 60))
+    dump.columns["entropy"] = (entropy * dump.mask).astype(np.float32)
+    assert "surprise-is-not-entropy" not in {one.fault.code for one in findings(dump)}

@@ -370,3 +370,27 @@ def test_safetensors_whose_length_begins_as_a_pickle_does(tmp_path: Path) -> Non
                 break
         path.write_bytes(text)
         assert open_dump(path)[0].shape == (2, 3), protocol
+
+
+def test_a_batch_in_json_reads_as_the_same_arrays_do(tmp_path: Path) -> None:
+    """Left-padded prompts, an attention mask over prompt and response, positions: as verl has them, and TRL's PPO."""
+    batch = {
+        "prompts": [[0, 2, 10], [2, 11, 12]], "responses": [[5, 1, 0], [6, 7, 1]],
+        "attention_mask": [[0, 1, 1, 1, 1, 0], [1, 1, 1, 1, 1, 1]], "response_mask": [[1, 1, 0], [1, 1, 1]],
+        "position_ids": [[0, 0, 1, 2, 3, 3], [0, 1, 2, 3, 4, 5]],
+        "old_log_probs": [[-0.5, -0.25, 0.0], [-1.0, -0.5, -0.125]],
+        "advantages": [[0.5, 0.25, 0.0], [-1.0, -0.5, 0.125]],
+    }  # fmt: skip
+    trl = {
+        "queries": [[0, 2], [2, 3]], "responses": [[5, 1, 0], [6, 7, 1]],
+        "padding_mask": [[False, False, True], [False] * 3],
+        "logprobs": batch["old_log_probs"], "advantages": batch["advantages"],
+    }  # fmt: skip
+    for name, content in (("verl", batch), ("trl", trl)):
+        (tmp_path / f"{name}.json").write_text(json.dumps(content))
+        arrays: dict[str, Any] = {key: np.array(rows) for key, rows in content.items()}
+        np.savez(tmp_path / f"{name}.npz", **arrays)
+        (told,), (stored,) = open_dump(tmp_path / f"{name}.json"), open_dump(tmp_path / f"{name}.npz")
+        assert told.columns.keys() == stored.columns.keys()
+        assert all((told.columns[key] == stored.columns[key]).all() for key in told.columns)
+        assert told.rows == stored.rows

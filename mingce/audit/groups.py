@@ -150,7 +150,8 @@ def _wrong(b: Batch) -> Iterator[Finding]:
         said = {"by": misformed[1], "by_zh": misformed[0]}
         yield Finding(MISFORMED, b.column, said, places, shares[best])
         return
-    reason = _line(b) or _rows_moved(b) or _exchanged(b) or other_baseline(b) or other_outcome(b)
+    apart = b.e.settings.rewards_apart or (_of_unit_spread(b) and _within_prompts(b))  # the total says nothing then
+    reason = None if apart else _line(b) or _rows_moved(b) or _exchanged(b) or other_baseline(b) or other_outcome(b)
     if reason is None and b.e.settings.estimator is None and _baseline_of_prompt(b):
         how = phrase("how", "audit.baseline_of_prompt")
         # TRL's GRPO has none, and verl's ReMax keeps what the greedy answers got and other returns than advantages
@@ -222,7 +223,9 @@ def _line(b: Batch) -> Finding | None:
         numbers = np.where(np.isfinite(way.room), way.numbers, 0.0)
         power = float(numbers @ numbers)
         factor = float(numbers @ b.found) / power if power else 0.0
-        if factor == 0 or int((np.abs(numbers) > 3 * way.room)[b.judged].sum()) < 3:
+        tells = (np.abs(numbers) > 3 * way.room) & b.judged
+        few = b.e.settings.estimator is None and len(np.unique(b.part[tells])) < 2  # any pair of numbers is a line
+        if factor == 0 or int(tells.sum()) < 3 or few:
             continue
         if not b.misses(Compared(factor * numbers, abs(factor) * way.room)).any():
             round_to = float(f"{factor:.0e}")
@@ -243,6 +246,8 @@ def _rows_moved(b: Batch) -> Finding | None:
     sizes = np.bincount(b.part)
     whole = sizes[b.part] == sizes.max()
     rows = np.arange(len(b.found))
+    if len(np.unique(b.part[np.abs(b.found) > 1e-3 * np.abs(b.found).max(initial=0.0)])) < 2:
+        return None  # of one prompt's numbers and nothing else it cannot be told whose they are
     for way in b.clean.values():
         wrong = b.misses(way)
         places = b.places(way.numbers, wrong)
@@ -314,10 +319,13 @@ def _within_prompts(b: Batch) -> bool:
     if not any((np.abs(mean - level) <= room)[several].all() for level in (0.0, float(np.median(mean[several])))):
         return False
     gaps = (compare(x, b.part, MEAN, b.lengths, False).numbers for x in b.outcomes)
-    # TRL divides the sum of rewards that were compared apart by the deviation of the batch
-    unit = b.e.dump.source == "trl_grpo" and abs(float(b.found.std(ddof=1)) - 1) < 0.01
-    least = 0.0 if b.e.settings.rewards_apart else 0.2 if unit else 0.6
+    least = 0.0 if b.e.settings.rewards_apart else 0.2 if _of_unit_spread(b) else 0.6
     return any(_correlation(gap[several], (b.found - mean)[several]) > least for gap in gaps)
+
+
+def _of_unit_spread(b: Batch) -> bool:
+    """Whether they may be TRL's of several rewards compared apart: it gives their sum the batch's deviation 1."""
+    return b.e.dump.source == "trl_grpo" and abs(float(b.found.std(ddof=1)) - 1) < 0.01
 
 
 def _correlation(x: Floats, y: Floats) -> float:

@@ -98,5 +98,18 @@ def explained(d: Floats, *causes: Floats) -> float:
 
 
 def surprise(p: Floats, entropy: Floats, use: Bools) -> Mean:
-    """I3: −log p − H, a single token counting at most 12 nats."""
-    return mean(np.minimum(-p, 12.0) - entropy, use)
+    """I3: −log p − H, a single token counting at most 12 nats.
+
+    Its error is at least what p itself says: where nearly every draw is the one likely token, the rare others are not
+    among the tokens seen, though the entropy counts them.
+    """
+    found = mean(np.minimum(-p, 12.0) - entropy, use)
+    chance = np.clip(np.exp(np.where(use, p, -np.inf)), 0.0, 1.0 - 1e-12)
+    likely = use & (chance > 0.5)
+    spread = np.where(
+        likely, chance * (1 - chance) * np.log(chance / (1 - chance), where=likely, out=np.zeros_like(chance)) ** 2, 0.0
+    )
+    least = float(np.sqrt(spread.sum())) / max(int(use.sum()), 1)
+    return Mean(
+        found.mean, min(abs(found.z), abs(found.mean) / least) * float(np.sign(found.z)) if least > 0 else found.z
+    )

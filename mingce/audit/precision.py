@@ -36,6 +36,8 @@ FILLED_TAIL = Fault.of(
 )
 COARSE_NEAR = -(2.0**-6)  # from where on single precision has digits that half precision has not
 DECIDED = 1e-4  # nats; the entropy of a policy that has but one token left
+IMPROBABLE, CERTAIN, DOUBTFUL = -12.0, -0.01, 0.25
+"""A policy that doubts says of so many tokens something between the first two."""
 TELLING = 8  # tokens from which one column is said to follow from another
 NEVER_FILLED = Fault.of("column-all-zero", "note", ())
 PAD_FILL = Fault.of("pad-fill-value", "convention", (28,))
@@ -118,7 +120,7 @@ def fills(e: Evidence, name: str) -> Bools:
     found: Bools = e.mask & np.isfinite(column) & ((column == 1.0) | (column <= FARTHEST))
     other = OPPOSITE.get(name, "old_log_probs")
     other = other if other in e.dump.columns else "ref_log_probs"
-    if other in e.dump.columns and other != name and column[e.mask].any():
+    if other in e.dump.columns and other != name and _doubts(column[e.mask]):
         known = e.mask & np.isfinite(e[other])
         zero = _runs((column == 0.0) & e.mask & ~_decided(e, name), 2) & known & (e[other] < -0.5)
         zero = _runs(zero, 2)
@@ -129,6 +131,12 @@ def fills(e: Evidence, name: str) -> Bools:
         found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)
     found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
     return found
+
+
+def _doubts(numbers: Floats) -> bool:
+    """Whether a policy has any doubt: one that is sure says 0 of the one token and next to nothing of the others."""
+    others = numbers[numbers != 0.0]
+    return len(others) > 0 and bool(np.mean((others > IMPROBABLE) & (others < CERTAIN)) >= DOUBTFUL)
 
 
 def _decided(e: Evidence, name: str) -> Bools:

@@ -21,7 +21,7 @@ from mingce.importers.limits import (
     allow_bytes,
     allow_columns,
 )
-from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list
+from mingce.importers.numbers import DTYPES, Numbers, from_array, from_list, rectangle
 
 GROUPS_AT_ONCE = 50
 
@@ -35,9 +35,9 @@ def read_json(path: Path, size: int) -> Any:
             record = json.loads(first)
             if isinstance(record, dict):
                 whole = len(first.rstrip()) >= len(path.read_bytes().rstrip()) and _is_batch(record)
-                return record if whole else read_jsonl(path)
+                return _with_matrices(record, str(path)) if whole else read_jsonl(path)
         with suppress(ValueError, RecursionError):
-            return json.loads(path.read_bytes())
+            return _with_matrices(json.loads(path.read_bytes()), str(path))
     return read_jsonl(path)
 
 
@@ -47,6 +47,27 @@ def _is_batch(record: dict[str, Any]) -> bool:
         isinstance(value, list) and len(value) > 1 and all(isinstance(row, list) for row in value)
         for value in record.values()
     )
+
+
+def _with_matrices(data: Any, where: str) -> Any:
+    """What JSON holds, with rows of numbers that are all of one length as the array [B, T] that other files have."""
+    if isinstance(data, list):
+        return [_with_matrices(one, where) for one in data]
+    if not isinstance(data, dict):
+        return data
+    return {
+        name: _with_matrices(value, where) if isinstance(value, dict) else _matrix(value, where, name)
+        for name, value in data.items()
+    }
+
+
+def _matrix(value: Any, where: str, name: str) -> Any:
+    rows = value if isinstance(value, list) and len(value) > 1 else []
+    if not rows or not all(isinstance(row, list) and row and len(row) == len(rows[0]) for row in rows):
+        return value
+    numbers = [from_list(row, where, name) for row in rows]
+    there = [row for row in numbers if row is not None]
+    return value if len(there) < len(rows) else rectangle(there, where, name)
 
 
 def read_jsonl(path: Path) -> dict[str, list[Any]]:
