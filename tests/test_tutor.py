@@ -384,3 +384,47 @@ def test_every_held_out_question_is_answered_of_any_rollout(seed: int) -> None:
 )
 def test_odd_questions_are_bounded(question: str) -> None:
     assert markdown(Conversation().ask(question)) is not None
+
+
+# ── what is supposed of the example's numbers ────────────────────────────────────────────────────────────────────────
+
+
+@pytest.mark.parametrize(
+    ("question", "said"),
+    [
+        ("what if the critic is 0.3 too high everywhere?", ["V(s_t) + 0.3", "0.395 to 0.095"]),
+        ("如果最后的 reward 是 -1 呢", ["0.395 到 −1.605"]),
+        ("如果 V_3 是 0.5 呢", ["V(s_3) → 0.5", "0.57 到 0.42"]),
+        ("what if all values are 0.5?", ["V(s_t) → 0.5", "0.6211 to 0.3479"]),
+        ("把奖励翻倍会怎样", ["·2", "0.395 到 1.395"]),
+    ],
+)
+def test_supposed_numbers_are_computed_before_and_after(question: str, said: list[str]) -> None:
+    _, text = asked("What is the advantage of the last token?", question)
+    assert [part for part in said if part not in text] == [], text
+
+
+def test_typed_rows_are_changed_step_by_step() -> None:
+    talk = Conversation()
+    questions = [
+        "rewards=[0,0,1] values=[0.5,0.5,0.5] lambda=1，优势是多少", "换成 lambda=0", "哪一个 token 变化最大",
+        "如果最后的 reward 是 -1 呢", "那 V 都加 0.2 呢",
+    ]  # fmt: skip
+    texts = [markdown(talk.ask(question)) for question in questions]
+    wanted = ["都是 0.5", "从 0.5 到 0", "t = 0（“y_0”）从 0.5 到 0", "从 0.5 到 −1.5", "从 −1.5 到 −1.7"]
+    assert [one for one, text in zip(wanted, texts, strict=True) if one not in text] == []
+    assert len(set(texts)) == len(texts)
+
+
+def test_the_number_of_a_named_token_is_derived() -> None:
+    for question, number in [
+        ("What is the advantage of the last token?", "0.395"),
+        ("what's the TD error at token 3?", "0.09"),
+    ]:
+        _, text = asked(question)
+        assert f"= {number}" in text, text
+
+
+def test_what_others_said_is_judged() -> None:
+    answer, _ = asked("GAE 里 λ 到底控制什么？", "你确定吗？我看别人说 λ=1 偏差更大")
+    assert [one.verdict for one in answer.judgements] == ["wrong"]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from mingce.explain.derive.compare import compare_quantities, compare_settings, compare_tokens
+from mingce.explain.derive.compare import compare_quantities, compare_settings, compare_tokens, moves
 from mingce.explain.derive.derivation import as_answer, derive, missing_for, name_of
 from mingce.explain.derive.origins import origins
 from mingce.explain.derive.work import Derivation
@@ -15,6 +15,7 @@ __all__ = [
     "compare_tokens",
     "derive",
     "missing_for",
+    "moves",
     "name_of",
     "origins",
 ]

@@ -94,6 +94,13 @@ def compare_settings(before: Rollout, after: Rollout, quantity: str, lang: str) 
     )  # fmt: skip
 
 
+def moves(before: Rollout, after: Rollout, quantity: str, lang: str) -> list[tuple[int, float, float]]:
+    """The slots at which a quantity changed, with both numbers, the largest change first."""
+    old, new = _numbers(before, quantity, lang), _numbers(after, quantity, lang)
+    moved = [(t, old[t], new[t]) for t in old if t in new and abs(new[t] - old[t]) > SAME]
+    return sorted(moved, key=lambda one: -abs(one[2] - one[1]))
+
+
 def _difference(old: float, new: float) -> float:
     return new - old if abs(new - old) > 1e-12 * max(abs(old), abs(new)) else 0.0
 

@@ -46,7 +46,7 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     if request.columns or request.tokens:
         _check_lengths(request, len(rollout.tokens), lang)
         rollout = _with_numbers(request, rollout)
-    rollout = _under_scenario(request, rollout)
+    rollout = _supposing(request, rollout)
     if request.pair:
         rollout = replace(rollout, prompt=request.pair[0], response=request.pair[1])
     settings = {name: value for name, value in request.settings.items() if name not in ("clip", "after")}
@@ -57,17 +57,15 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
     return example.changed(rollout, None, **settings)
 
 
-def _under_scenario(request: Request, rollout: Rollout) -> Rollout:
-    """With a critic that says one number everywhere, or another score at the end."""
-    columns: dict[str, list[float]] = {}
-    if "values" in request.scenario and "values" in rollout.columns:
-        columns["values"] = [request.scenario["values"]] * len(rollout.tokens)
-    if "scores" in request.scenario and "scores" in rollout.columns:
-        columns["scores"] = [0.0 if x is None else float(x) for x in rollout.columns["scores"]]
-        columns["scores"][reference.chosen(rollout.columns["response_mask"])[-1]] = request.scenario["scores"]
-    elif "scores" in request.scenario and "rewards" in rollout.columns:
-        columns["rewards"] = [0.0 if x is None else float(x) for x in rollout.columns["rewards"]]
-        columns["rewards"][reference.chosen(rollout.columns["response_mask"])[-1]] = request.scenario["scores"]
+def _supposing(request: Request, rollout: Rollout) -> Rollout:
+    """With the numbers that are supposed; what is said of rewards is meant of the scores where there are any."""
+    slots, columns = reference.chosen(rollout.columns["response_mask"]), dict[str, list[float]]()
+    for one in request.supposed:
+        names = ("values",) if one.column == "values" else ("scores", "rewards")
+        name = next((name for name in names if name in rollout.columns), None)
+        made = None if name is None else one.applied([x or 0.0 for x in rollout.columns[name]], slots)
+        if name is not None and made is not None:
+            columns[name] = made
     if not columns:
         return rollout
     stale = {"new_values"} if "values" in columns else set()

@@ -8,7 +8,8 @@ from dataclasses import dataclass, field
 from mingce.columns import ALIASES
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.places import without_places
-from mingce.explain.question.scalars import read_final_reward, read_final_score, read_flat_values, read_scalars
+from mingce.explain.question.scalars import read_final_reward, read_scalars
+from mingce.explain.question.suppositions import Supposition, read_suppositions
 from mingce.explain.sums.lists import read_lists
 
 INPUTS = (
@@ -84,8 +85,8 @@ class Request:
     """One question, taken apart.
 
     `subject` is the question without typed rows and the pair; `rest` what is left of it when all that is asked
-    for is taken away and nothing is filler. `decimals` are the numbers it names; `scenario` is a critic that says one
-    number everywhere (`values`) or another final score (`scores`).
+    for is taken away and nothing is filler. `decimals` are the numbers it names; `supposed` is what
+    the example's numbers are supposed to be.
     """
 
     text: str
@@ -96,7 +97,7 @@ class Request:
     wants: frozenset[str] = frozenset()
     deeper: bool = False
     decimals: tuple[str, ...] = ()
-    scenario: dict[str, float] = field(default_factory=dict)
+    supposed: tuple[Supposition, ...] = ()
     subject: str = ""
     rest: str = ""
 
@@ -119,7 +120,7 @@ class Request:
     @property
     def changes(self) -> bool:
         """True if it asks for the example to be changed."""
-        return bool(self.supposes or self.columns or self.tokens or self.scenario)
+        return bool(self.supposes or self.columns or self.tokens or self.supposed)
 
 
 def settings_named(text: str) -> list[str]:
@@ -173,7 +174,7 @@ def read_request(text: str, last_setting: str | None = None) -> Request:
     return Request(
         text, settings, columns, re.split(_GAP, tokens[1].strip()) if tokens else None,
         (pair["prompt"].strip(), pair["response"].strip()) if pair else None,
-        wants, deeper is not None, decimals, _scenario(text) if not columns and "claim" not in wants else {}, subject,
+        wants, deeper is not None, decimals, _supposed(text) if not columns and "claim" not in wants else (), subject,
         " ".join(rest.split()),
     )  # fmt: skip
 
@@ -192,12 +193,12 @@ def _spoken_rows(text: str, columns: dict[str, list[float]]) -> dict[str, list[f
     return rows if {"rewards", "values"} <= known <= set(INPUTS) and len(lengths) == 1 else {}
 
 
-def _scenario(text: str) -> dict[str, float]:
-    """What is supposed of the example besides its settings."""
-    supposed = {"values": read_flat_values(text), "scores": read_final_score(text)}
-    if len(read_scalars(text)) > 1 or not _asks("what_if").search(text):
-        return {}
-    return {name: value for name, value in supposed.items() if value is not None}
+def _supposed(text: str) -> tuple[Supposition, ...]:
+    """What is supposed of the example besides its settings; single numbers that make a sum of their own are not."""
+    if not _asks("what_if").search(text):
+        return ()
+    alone = len(read_scalars(text)) <= 1
+    return tuple(one for one in read_suppositions(text) if alone or one.how != "is")
 
 
 def _asks(key: str) -> re.Pattern[str]:

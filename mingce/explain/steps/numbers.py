@@ -5,11 +5,22 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mingce.base.numbers import number as shown
+from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, legible
 from mingce.explain.compose import account_of, joined, with_definition
 from mingce.explain.conversation import Conversation, Turn
-from mingce.explain.derive import as_answer, compare_quantities, compare_settings, compare_tokens, name_of, origins
+from mingce.explain.derive import (
+    as_answer,
+    compare_quantities,
+    compare_settings,
+    compare_tokens,
+    moves,
+    name_of,
+    origins,
+)
 from mingce.explain.hand import carried_on, is_finite, worked_by_hand
+from mingce.explain.patterns import alternatives
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.facts import methods
 from mingce.explain.question.frames import read_frame
@@ -19,10 +30,11 @@ from mingce.explain.question.propositions import statement
 from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
 from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.question.subject import ACCEPTED
+from mingce.explain.question.suppositions import Supposition
 from mingce.explain.topics import TOPICS
 from mingce.specs.settings import SYMBOLS
 
-SHORT, CLEARLY, SURE, MANY, LONGEST = 24, 0.6, 0.8, 2, 400
+SHORT, CLEARLY, SURE, MANY, LONGEST, MOST_MOVED = 24, 0.6, 0.8, 2, 400, 3
 _HOW_MUCH = re.compile(
     r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
 )
@@ -139,8 +151,8 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
     if "compare" in request.wants and len(turn.quantities) > 1 and not (why or how_much):
         return _compared(talk, turn)
     compares = request.supposes and not request.columns and talk.rollout.settings != turn.earlier.settings
-    if compares or request.scenario:
-        return _before_and_after(talk, turn)
+    if compares:
+        return before_and_after(talk, turn)
     if len(places) > 1 and "unrolled" in turn.quantities:
         return _passed_on(talk, sorted(place.index for place in places))
     statistics = read_statistics(request.subject) if len(request.rest) < SHORT or how_much else []
@@ -176,19 +188,54 @@ def _compared(talk: Conversation, turn: Turn) -> Answer:
     return talk.as_number(one, answer)
 
 
-def _before_and_after(talk: Conversation, turn: Turn) -> Answer:
+def before_and_after(talk: Conversation, turn: Turn) -> Answer:
     """What another setting or supposition changes, before and after."""
-    name = asked_quantity(turn.request.subject) or "advantages"
-    supposed = {"scores", "rewards", "values"} if turn.request.scenario else set()
+    name = asked_quantity(turn.request.subject) or talk.quantity or "advantages"
+    supposed = {"scores", "rewards", "values"} if turn.request.supposed else set()
     if name not in talk.rollout.columns or name in supposed:
         name = "advantages"
     answer = compare_settings(turn.earlier, talk.rollout, name, talk.lang)
-    if turn.request.scenario:
-        answer = replace(answer, title=name_of(name, talk.lang))
+    if turn.request.supposed:
+        said = f"{_said(turn.request.supposed, talk.lang)}\n\n{answer.text}"
+        answer = replace(answer, title=name_of(name, talk.lang), text=said)
     place = turn.places[0] if turn.places else None
-    others = [one for one in numbers_asked(turn.request.subject, talk.read_places, wanted=True) if one[0] != name]
+    asked = numbers_asked(turn.request.subject, talk.read_places, wanted=True)
+    others = [one for one in asked if one[0] != name and one[0] not in supposed]
     more = _derive_all(talk, [*([(name, place)] if place else []), *others[:2]])
     return talk.as_number(name, answer if more is None else joined([answer, more]))
+
+
+def _said(supposed: tuple[Supposition, ...], lang: str) -> str:
+    """What is supposed, as a formula a column."""
+    parts = []
+    for one in supposed:
+        where = "t" if one.slot is None else "T−1" if one.slot < 0 else str(one.slot)
+        symbol = f"V(s_{where})" if one.column == "values" else f"{'r' if one.column == 'rewards' else 'score'}_{where}"
+        made = {"is": "", "plus": f"{symbol} + ", "times": f"{symbol}·"}[one.how] + shown(one.number)
+        key = "tutor.supposed_everywhere" if one.slot is None else "tutor.supposed_there"
+        parts.append(sentence(key, lang, formula=f"{symbol} → {made}"))
+    return " ".join(parts)
+
+
+def most_changed(talk: Conversation, turn: Turn) -> Answer | None:
+    """Which token changed the most, after a change of the example."""
+    if not talk.before or not alternatives("requests", "most_changed").search(turn.request.text):
+        return None
+    before = next((one for one in talk.before if len(one.tokens) == len(talk.rollout.tokens)), None)
+    if before is None:
+        return None
+    name = asked_quantity(turn.request.subject) or talk.quantity or "advantages"
+    ranked = moves(before, talk.rollout, name, talk.lang)
+    if not ranked:
+        return talk.as_number(name, compare_settings(before, talk.rollout, name, talk.lang))
+    parts = [
+        sentence("tutor.moved_token", talk.lang, t=t, token=legible(talk.rollout).tokens[t].text, old=shown(old),
+                 new=shown(new), difference=shown(new - old))
+        for t, old, new in ranked[:MOST_MOVED]
+    ]  # fmt: skip
+    tokens = ("；" if talk.lang == "zh" else "; ").join(parts)
+    said = sentence("tutor.most_changed", talk.lang, name=name_of(name, talk.lang), tokens=tokens)
+    return talk.as_number(name, Answer(talk.lang, said))
 
 
 def _passed_on(talk: Conversation, slots: list[int]) -> Answer | None:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from mingce.base.texts import sentence
 from mingce.columns import COLUMNS
 from mingce.explain.answer import Answer, Judgement, legible, part_text
-from mingce.explain.compose import meaning
+from mingce.explain.compose import joined, meaning
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
@@ -22,7 +22,7 @@ from mingce.explain.question.quantities import read_statistics
 from mingce.explain.question.retrieval import defines
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.steps.follow_up import again, key_for
-from mingce.explain.steps.numbers import CLEARLY, of_method, origin, usual
+from mingce.explain.steps.numbers import CLEARLY, before_and_after, of_method, origin, usual
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
 
@@ -65,6 +65,22 @@ def point(talk: Conversation, turn: Turn) -> Answer | None:
     if _claims(turn) or asks_whether(request.text):
         return subject(talk, turn)  # with its verdict
     return tell_points(talk, turn, found)
+
+
+def supposed(talk: Conversation, turn: Turn) -> Answer | None:
+    """Other numbers are supposed: what they change, before and after, and what is known of such a case."""
+    request = turn.request
+    if not request.supposed or turn.wants & {"why", "claim", "compare", "proof", "child", "lost"}:
+        return None
+    if talk.rollout.columns == turn.earlier.columns:
+        return None
+    known = leading(talk, turn) if talk.quantity is None and not turn.places else []
+    answer = before_and_after(talk, turn)
+    if not known:
+        return answer
+    quantity = talk.quantity
+    answer = joined([answer, tell_points(talk, turn, known[:1])])
+    return answer if quantity is None else talk.as_number(quantity, answer)
 
 
 def leading(talk: Conversation, turn: Turn) -> list[tuple[str, str]]:
