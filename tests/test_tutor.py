@@ -428,3 +428,26 @@ def test_the_number_of_a_named_token_is_derived() -> None:
 def test_what_others_said_is_judged() -> None:
     answer, _ = asked("GAE 里 λ 到底控制什么？", "你确定吗？我看别人说 λ=1 偏差更大")
     assert [one.verdict for one in answer.judgements] == ["wrong"]
+
+
+def test_a_bare_number_is_the_setting_spoken_of() -> None:
+    talk = Conversation()
+    questions = ["rewards=[0,0,1] values=[0.3,0.4,0.6] gamma=1 lambda=1 优势多少", "lambda 换 0", "那 0.9 呢"]
+    texts = [markdown(talk.ask(question)) for question in questions]
+    assert "0.7, 0.6, 0.4" in texts[0]
+    assert "从 0.7 到 0.1" in texts[1]
+    assert "从 0.1 到 0.604" in texts[2]
+
+
+def test_other_numbers_for_the_last_sum_are_no_claim() -> None:
+    answer, text = asked("ratio 0.6, A=+1, eps 0.2: which term does the min take?", "so ratio 2 with A=-1?")
+    assert not answer.judgements
+    assert "min(−2, −1.2) = −2" in text
+
+
+@pytest.mark.parametrize(
+    ("question", "said"), [("PPO 的 clip 是什么", "min(ρ_t·A_t, clip("), ("What is k3?", "k3 = e^{−x} − 1 + x")]
+)
+def test_what_a_thing_is_opens_with_its_definition(question: str, said: str) -> None:
+    _, text = asked(question)
+    assert said in text[:700], text[:700]

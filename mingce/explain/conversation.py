@@ -151,7 +151,7 @@ class Conversation:
         if question.isdecimal() and len(question) <= 2:
             return self._chosen(int(question))
         request = read_request(question, self.setting)
-        self.setting = next(iter([*request.settings, *settings_named(request.text)]), self.setting)
+        self.setting = next(iter([*request.settings, *settings_named(request.text)]), None)
         for name, lang in (("english", "en"), ("chinese", "zh")):
             if name in request.wants:
                 self.lang = lang

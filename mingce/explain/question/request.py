@@ -20,7 +20,8 @@ INPUTS = (
 _NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _GAP = r"[\s,，、;；]+"
 _BECOMES = (
-    r"(?:设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|取|为|是|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
+    r"(?:设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|换|改|变|调|用|"
+    r"从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
     r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|is|to|of|at|==?|＝|:|：)"
 )
 _SETTINGS = {
@@ -68,6 +69,10 @@ _PAIR = re.compile(
     re.S | re.I,
 )
 _SET_IT = re.compile(rf"(?:set|change|put|make|turn) (?:it|that) (?:down |up )?to ({_NUMBER})(?![\d.])", re.IGNORECASE)
+_BARE = re.compile(
+    rf"^\W*(?:(?:那|再?试试?|and|or|what about|how about|with|try)\s*)*({_NUMBER})\s*(?:呢|的话|then|instead)?\W*$",
+    re.IGNORECASE,
+)
 _DECIMAL = re.compile(r"(?<![\d.\w])[-−]?\d+\.\d{2,}(?![\d.])%?")
 _WANTS = (
     "child", "lost", "proof", "engineer", "analogy", "draw", "english", "chinese", "why", "how_much", "compare", "code",
@@ -143,7 +148,7 @@ def _one_each(written: str, names: str, given: list[str]) -> str:
 
 
 def read_request(text: str, last_setting: str | None = None) -> Request:
-    """Takes a question apart; `last_setting` is what "set it to 0.9" means."""
+    """Takes a question apart; `last_setting` is what "set it to 0.9" or 那 0.9 呢 means."""
     columns = {_NAMES[match[1]]: numbers(match[2] or match[3]) for match in _ROW.finditer(text)}
     columns |= _spoken_rows(text, columns)
     rest = _ROW.sub(" ", text)
@@ -160,9 +165,10 @@ def read_request(text: str, last_setting: str | None = None) -> Request:
                 if len({numbers(one)[0] for one in pattern.findall(rest)}) == 1:  # "λ = 0 and λ = 1" sets neither
                     settings.setdefault(name, numbers(match[1])[0])
                 rest = pattern.sub(" ", rest)
-    if not settings and last_setting is not None and (match := _SET_IT.search(rest)):
-        settings[last_setting] = numbers(match[1])[0]
-        rest = _SET_IT.sub(" ", rest)
+    for pattern in (_SET_IT, _BARE):
+        if not settings and not columns and last_setting is not None and (match := pattern.search(rest)):
+            settings[last_setting] = numbers(match[1])[0]
+            rest, decimals = pattern.sub(" ", rest), ()
     wants = frozenset(key for key in _WANTS if _asks(key).search(text if key in ("claim", "what_if") else rest))
     rest = without_places(rest)
     for key in _TAKEN_OUT:

@@ -112,6 +112,8 @@ def _of_clause(clause: str) -> Supposition | None:
     if change is not None:
         return Supposition(column, change[0], change[1], slot)
     number = _number(_IS, clause)
+    if column == "scores" and slot is None and not everywhere:
+        slot = _LAST  # an answer has one
     if number is None or (slot is None and not everywhere):
         return None
     return Supposition(column, "is", number, None if everywhere and not places else slot)

@@ -97,9 +97,9 @@ def continued(talk: Conversation, turn: Turn) -> Answer | None:
 def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
     """A few numbers of one token are given: what follows from them."""
     request = turn.request
-    if request.columns or "claim" in request.wants:
-        return None
     again = bool(talk.scalars) and bool(turn.scalars) and len(request.rest) < SHORT
+    if request.columns or ("claim" in request.wants and not (again and set(turn.scalars) <= set(talk.scalars))):
+        return None
     scalars = {**talk.scalars, **turn.scalars} if again else turn.scalars
     if (again or len(scalars) > 1) and is_finite(scalars):
         answer = worked_by_hand(scalars, request.settings, talk.lang)

@@ -13,7 +13,7 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.equations import judge_equation
 from mingce.explain.openings import without_verdict
-from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.classifier import OTHER, Guess
 from mingce.explain.question.features import features
 from mingce.explain.question.judging import claims_in, judgements
 from mingce.explain.question.mood import asks_whether, asserts
@@ -93,12 +93,22 @@ def leading(talk: Conversation, turn: Turn) -> list[tuple[str, str]]:
     likely = [one for one in turn.points if one.name != OTHER]
     if likely and likely[0].name.endswith(POINT) and not turn.at_hand and defines(turn.request.subject):
         return []
+    if likely and _defined_by_topic(turn, likely[0]):
+        return []
     fresh = [one for one in likely if not one.name.endswith(POINT) and not talk.was_told(*_parts(one.name))]
     if not fresh or fresh[0].probability < LEAST_POINT:
         return []
     near = [one for one in fresh[1:] if one.probability >= NEARLY * fresh[0].probability]
     further = near[:FURTHER] if fresh[0].probability < CERTAIN else []
     return [_parts(one.name) for one in [fresh[0], *further]]
+
+
+def _defined_by_topic(turn: Turn, best: Guess) -> bool:
+    """Whether it is asked what the topic itself is, and no point says just that."""
+    if best.probability >= CERTAIN or best.name.endswith("what") or not defines(turn.request.subject):
+        return False
+    clear = bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY
+    return clear and len(features(turn.request.subject)) <= FEW
 
 
 def tell_points(talk: Conversation, turn: Turn, points: list[tuple[str, str]]) -> Answer:
@@ -155,7 +165,10 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
         number = talk.derive(turn.quantities, turn.places[0] if turn.places else None) if turn.quantities else None
         return replace(number or Answer(talk.lang, "", choices=talk.near(turn)), judgements=tuple(judged))
     plain = not turn.wants & _OTHER_PARTS and not turn.request.level and not turn.request.columns
-    answer = tell_points(talk, turn, found) if found and plain else talk.tell(topic, key_for(talk, turn, topic))
+    key = key_for(talk, turn, topic)
+    if key == "engineer" and defines(turn.request.subject) and "definition" in TOPICS[topic].parts:
+        key = "definition" if not talk.was_told(topic, "definition") else key
+    answer = tell_points(talk, turn, found) if found and plain else talk.tell(topic, key)
     if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
         change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
         answer = replace(answer, tables=(*change.tables, *answer.tables))
@@ -171,6 +184,8 @@ def _sure(turn: Turn) -> bool:
 def stated(talk: Conversation, turn: Turn) -> Answer | None:
     """A claim that is decided by structure: it is judged before anything in it is taken for a question for a number."""
     request = turn.request
+    if turn.scalars and set(turn.scalars) <= set(talk.scalars):
+        return None  # other numbers for the last sum
     if request.columns or len(turn.scalars) > 1 or not (_claims(turn) or asks_whether(request.text)):
         return None
     decided = any(one.finding for one in claims_in(request.text))
