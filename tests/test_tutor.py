@@ -451,3 +451,11 @@ def test_other_numbers_for_the_last_sum_are_no_claim() -> None:
 def test_what_a_thing_is_opens_with_its_definition(question: str, said: str) -> None:
     _, text = asked(question)
     assert said in text[:700], text[:700]
+
+
+def test_a_sentence_with_a_setting_is_heard_in_its_language_and_changes_nothing() -> None:
+    talk = Conversation()
+    talk.ask("λ=0 的时候优势就是整句的总奖励")
+    settings = talk.rollout.settings
+    talk.ask("With lambda = 1 the advantage is the return minus the value")
+    assert (talk.lang, talk.rollout.settings) == ("en", settings)

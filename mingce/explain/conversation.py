@@ -40,6 +40,12 @@ _CHINESE = re.compile(r"[一-鿿]")
 _LATIN = re.compile(r"[A-Za-z]{2,}")
 _ASKS = re.compile(r"\b(?:what|how|why|which|does|compute|explain|please)\b", re.IGNORECASE)
 _CODE_LINE = re.compile(r"[A-Za-z_\]]\s*[-+*/]?=\s*\S|[\w\]]\(|^\s*(?:for|if|return|def|with|import)\b.*")
+_SENTENCE = re.compile(r"(?:\b[A-Za-z]+\b[ ,]+){4}")
+"""So many words in a row are a sentence, though it says "λ = 1" or begins with "if"."""
+
+
+def _is_code(line: str) -> bool:
+    return _CODE_LINE.search(line) is not None and _SENTENCE.search(line) is None
 
 
 @dataclass
@@ -190,9 +196,9 @@ class Conversation:
         if self.fixed_lang is not None or question.startswith("/"):
             return
         lines = question.splitlines()
-        prose = "\n".join(line for line in lines if _CHINESE.search(line) or not _CODE_LINE.search(line))
+        prose = "\n".join(line for line in lines if _CHINESE.search(line) or not _is_code(line))
         chinese, words = len(_CHINESE.findall(prose)), len(_LATIN.findall(prose))
-        asks_of_code = chinese >= FEW_SIGNS and any(_CODE_LINE.search(line) for line in lines)
+        asks_of_code = chinese >= FEW_SIGNS and any(_is_code(line) for line in lines)
         if asks_of_code or (chinese and 2 * chinese >= words):  # an English question may quote a Chinese token
             self.lang = "zh"
         elif (words or _ASKS.search(question)) and not self._only_numbers(question):

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field
 
 from mingce.columns import ALIASES
 from mingce.explain.patterns import alternatives
+from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import without_places
+from mingce.explain.question.quantities import read_quantities
 from mingce.explain.question.scalars import read_final_reward, read_scalars
 from mingce.explain.question.suppositions import Supposition, read_suppositions
 from mingce.explain.sums.lists import read_lists
@@ -68,6 +70,7 @@ _PAIR = re.compile(
     r"(?P<response>[^\n]{1,2000}?)\s*(?=\n|$|(?:请|求|给出|帮|算|怎|what|how|give|show|compute|please))",
     re.S | re.I,
 )
+_SAYS = re.compile(r"就是|等于|等同|退化|\b(?:is|are|equals?|means|reduces?|becomes?|has|have)\b", re.IGNORECASE)
 _SET_IT = re.compile(rf"(?:set|change|put|make|turn) (?:it|that) (?:down |up )?to ({_NUMBER})(?![\d.])", re.IGNORECASE)
 _BARE = re.compile(
     rf"^\W*(?:(?:那|再?试试?|and|or|what about|how about|with|try)\s*)*({_NUMBER})\s*(?:呢|的话|then|instead)?\W*$",
@@ -118,9 +121,18 @@ class Request:
     @property
     def supposes(self) -> bool:
         """True if its settings are to be tried: not those of a claim, nor of "why not simply λ = 1"."""
-        if not self.settings or _asks("no_change").search(self.text):
+        if not self.settings or _asks("no_change").search(self.text) or self._states:
             return False
         return bool(self.columns) or "claim" not in self.wants or "what_if" in self.wants
+
+    @property
+    def _states(self) -> bool:
+        """True if it says what a quantity is under its settings: "with λ = 0 the advantage is the whole reward"."""
+        text = each_set(self.subject)
+        for pattern in _SETTING.values():
+            text = pattern.sub(" ", text)
+        said = bool(_SAYS.search(text)) and not self.columns and asserts(self.text)
+        return said and bool(read_quantities(self.rest))
 
     @property
     def changes(self) -> bool:
