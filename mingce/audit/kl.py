@@ -112,6 +112,25 @@ def other_penalties(e: Evidence) -> Iterator[Penalty]:
     for by in (1, -1):
         yield from _of_difference(np.roll(x, by, 0), np.roll(room, by, 0), "audit.kl_of_other_row")
     yield from _of_rows(e, x, room)
+    yield from _of_sums(e, x, room)
+
+
+def _of_sums(e: Evidence, x: Floats, room: Floats) -> Iterator[Penalty]:
+    """Other numbers than a token's own KL: without its negative part, added up along the row, over the length, of
+    probabilities instead of their logarithms."""
+    for sign in (1.0, -1.0):
+        yield Penalty("k1", "audit.kl_cut_at_zero", sign * np.maximum(sign * x, 0.0), room)
+    count = np.maximum(e.mask.sum(axis=1, keepdims=True), 1)
+    for one in list(_of_difference(x, room)):
+        yield Penalty(one.kind, "audit.kl_over_length", one.column / count, one.room / count)
+        kept, error = np.where(e.mask, one.column, 0.0), np.where(e.mask, one.room, 0.0)
+        yield Penalty(one.kind, "audit.kl_cumulated", np.cumsum(kept, axis=1), np.cumsum(error, axis=1))
+        ahead, behind = (np.cumsum(column[:, ::-1], axis=1)[:, ::-1] for column in (kept, error))
+        yield Penalty(one.kind, "audit.kl_to_come", ahead, behind)
+    with np.errstate(all="ignore"):
+        p, q = (np.exp(np.minimum(finite(e[name]), 0.0)) for name in ("old_log_probs", "ref_log_probs"))
+    yield Penalty("π − π_ref", "audit.kl_of_probabilities", p - q, (p + q) * room + SINGLE)
+    yield Penalty("π·k1", "audit.kl_weighted", p * x, p * (1 + np.abs(x)) * room + SINGLE)
 
 
 def _of_rows(e: Evidence, x: Floats, room: Floats) -> Iterator[Penalty]:

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from mingce.audit.composition import FAIR, GOOD, Account, account, exceptions, leaks, nothing_scored, outcomes
+from mingce.audit.composition import FAIR, GOOD, Account, account, exceptions, leaks, nothing_scored, outcomes, reaches
 from mingce.audit.credit import OTHER_SETTINGS
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
@@ -35,6 +35,8 @@ KL_OTHER = Fault.of("kl-of-something-else", "bug", (24,), "r_t = s_t − β·k(l
 KL_CLAMP = Fault.of("kl-clamped", "convention", (24,), "r_t = s_t − β·clip(k_t, ±c)", "")
 KL_IN_REWARD = Fault.of("kl-in-reward", "convention", (), "r_t = s_t − β·k_t")
 REWARDS_WHITENED = Fault.of("rewards-whitened", "convention", (), "r_t = (s_t − β·k_t − μ)/σ + μ")
+CENTRED = Fault.of("rewards-centred", "suspicious", (), "r_t = (s_t − β·k_t − μ)/σ + μ")
+WHITENED_BY_ROW = Fault.of("rewards-whitened-by-row", "suspicious", (), "r_t = (s_t − β·k_t − μ)/σ + μ")
 NOT_WHITENED = Fault.of("rewards-not-whitened", "suspicious", (), "std of r_t = 1 over the slots that have a value")
 KL_TWICE = Fault.of("kl-coefficient", "suspicious", (25,), "r_t = s_t − β·k_t with the β of the settings")
 KL_TWO_PRICES = Fault.of(
@@ -75,13 +77,13 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if not found.rewards.stored:
         yield from _implied(e, found.rewards)
     if found.whitened:
-        yield Finding(REWARDS_WHITENED, "rewards")
+        yield _as_whitened(e, found)
     elif e.settings.whiten_rewards and found.rewards.stored and np.ptp(found.rewards.column[e.mask]) > 0:
         yield from _not_whitened(e, found.rewards.column)
     if found.moved is not None and not found.whitened:
         yield from _on_every_token(e, found)
     if found.explained < FAIR and found.moved is None:
-        yield _unexplained(e, found, found.quiet)
+        yield _whitened_by_row(e, found) or _unexplained(e, found, found.quiet)
         return
     yield from _judge_penalty(e, found) if found.penalty is not None else _absent(e)
     yield from _exceptions(e, found)
@@ -93,6 +95,33 @@ def composition(e: Evidence) -> Iterator[Finding]:
         e.infer("beta", abs(found.beta))
     if found.penalty is not None and found.penalty.kind != STORED and not found.penalty.way:
         e.infer("kl_estimator", found.penalty.kind)
+
+
+def _as_whitened(e: Evidence, found: Account) -> Finding:
+    """Whitened over the batch: with the mean put back, as TRL does, or without; by a trainer that has a setting for it,
+    or by another."""
+    assert found.reach is not None
+    assert found.moved is not None
+    seen, level = found.rewards.column[found.reach], float(np.abs(found.moved).max(initial=0.0))
+    if abs(float(seen.mean())) <= 1e-6 + 1e-2 * level < 0.1 * level:
+        return Finding(CENTRED, "rewards", {"level": level})
+    other = e.dump.source in ("verl", "openrlhf", "mingce") or e.settings.whiten_rewards is False
+    return Finding(REWARDS_WHITENED, "rewards", severity="suspicious" if other else None)
+
+
+def _whitened_by_row(e: Evidence, found: Account) -> Finding | None:
+    """Rewards whose standard deviation is 1 in each row by itself."""
+    for reach in reaches(e):
+        count = reach.sum(axis=1)
+        rows = count >= 4
+        kept = np.where(reach, found.rewards.column, 0.0)
+        mean = kept.sum(axis=1) / np.maximum(count, 1)
+        square = (np.where(reach, kept - mean[:, None], 0.0) ** 2).sum(axis=1)
+        for bessel in (0, 1):
+            unit = np.abs(np.sqrt(square / np.maximum(count - bessel, 1)) - 1) <= 2e-3
+            if rows.sum() >= 4 and unit[rows].mean() > 0.9:
+                return Finding(WHITENED_BY_ROW, "rewards")
+    return None
 
 
 def _not_whitened(e: Evidence, rewards: Floats) -> Iterator[Finding]:
@@ -149,9 +178,13 @@ def _judge_penalty(e: Evidence, found: Account) -> Iterator[Finding]:
 
 
 def _places(e: Evidence, found: Account) -> tuple[Place, ...]:
+    """Tokens that hold the wrong penalty, and what they would with the KL of their own at the same price."""
+    assert found.penalty is not None
     scores = finite(e["scores"]) if "scores" in e.dump.columns else np.zeros_like(found.taken)
     wrong = found.quiet & (np.abs(found.taken) > found.room)
-    return e.places(wrong, scores + found.taken, found.rewards.column)
+    usual = usual_penalties(e)
+    own = next((one for one in usual if one.kind == found.penalty.kind), usual[0] if usual else found.penalty)
+    return e.places(wrong, scores - abs(found.price) * own.column, found.rewards.column)
 
 
 def _as_good(e: Evidence, found: Account, wanted: str) -> list[str]:
@@ -294,10 +327,12 @@ def _on_every_token(e: Evidence, found: Account) -> Iterator[Finding]:
     if scores is None and "scores" in e.dump.columns:
         scores = finite(e["scores"]).sum(axis=1)
     count = np.maximum(e.mask.sum(axis=1), 1)
+    # where the scores of the tokens are stored, nothing but the KL should lie between them and the rewards
+    level: Severity | None = "suspicious" if "scores" in e.dump.columns and e["scores"].any() else None
     if np.ptp(moved[rows]) <= 2 * room:
-        yield Finding(TOKEN_BONUS, "rewards", {"level": float(np.median(moved[rows]))})
+        yield Finding(TOKEN_BONUS, "rewards", {"level": float(np.median(moved[rows]))}, severity=level)
     elif scores is not None and (np.abs(moved - scores / count) <= room)[rows].mean() > 0.95:
-        yield Finding(SCORE_SPREAD, "rewards")
+        yield Finding(SCORE_SPREAD, "rewards", severity=level)
     else:
         places = e.places(found.quiet & rows[:, None], -found.paid, found.rewards.column)
         yield Finding(SCORE_BROADCAST, "rewards", {}, places)

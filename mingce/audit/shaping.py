@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from mingce.audit.composition import account
 from mingce.audit.credit import last_rows_cut
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints
 from mingce.audit.finding import Fault, Finding, Place, Severity
@@ -41,6 +43,26 @@ def relation(
         return
     places = _places(given, held, off, rows)
     share = float(off.mean())
+    for finding in _relation(e, given, held, room, off, column, rows, places, share):
+        shaped = finding.fault.severity == "convention" and _undeclared(e, finding.fault, column)
+        yield replace(finding, severity="suspicious", places=places) if shaped else finding
+
+
+def _undeclared(e: Evidence, fault: Fault, column: str) -> bool:
+    """Whether the scores as the trainer dealt them out are in the dump, so that nothing but the KL lies between them
+    and the rewards. OpenRLHF limits them there, and compares them there where it has no critic."""
+    found, source = account(e), e.dump.source
+    if column != "rewards" or found is None or found.moved is not None:
+        return False
+    if source == "openrlhf":
+        return fault is not CLIPPED and e.has("values")
+    return "scores" in e.dump.columns or source == "trl"
+
+
+def _relation(
+    e: Evidence, given: Floats, held: Floats, room: Floats, off: Bools, column: str, rows: Bools | None,
+    places: tuple[Place, ...], share: float,
+) -> Iterator[Finding]:  # fmt: skip
     if not (np.abs(held) > room)[off].any() and rows is not None:
         yield Finding(LOST, column, {"count": int(off.sum())}, places, share)
         return
