@@ -7,13 +7,16 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.aggregation import clip_range, number
+from mingce.audit.aggregation import number
 from mingce.audit.aggregation import rounding as rounding_of
+from mingce.audit.clips import clips
 from mingce.audit.evidence import Evidence, Floats, either, shift
 from mingce.audit.objectives import DUAL_CLIP, PPO
 from mingce.record.dump import LOSS
 
 LARGEST = 20.0
+COUNTS_DECIDED = ("verl", "trl", "trl_grpo", "openrlhf", "mingce")
+"""Trainers whose clip fraction is the share of tokens on which the clip decides, not of all ratios out of range."""
 LOGS = {
     "old_log_probs": "log π_old",
     "new_log_probs": "log π",
@@ -75,10 +78,13 @@ def _approx_kl(e: Evidence) -> Iterator[Definition]:
 
 
 def _kl_mean(e: Evidence) -> Iterator[Definition]:
-    pair = ("old_log_probs", "ref_log_probs")
+    # TRL's GRPO logs that of the policy as it is being updated
+    grpo = e.dump.source == "trl_grpo" and e.has("new_log_probs", "ref_log_probs")
+    pair = ("new_log_probs" if grpo else "old_log_probs", "ref_log_probs")
     if e.has("kl"):
         yield Definition(e["kl"], _error(e, "kl"))
-    yield from _estimates(e, *pair)
+    made = list(_estimates(e, *pair))
+    yield from made[2:] + made[:2] if grpo else made  # by k3
     if e.dump.source not in ("verl", "trl"):  # that of the policy as it is being updated (TRL's GRPO)
         now = list(_estimates(e, "new_log_probs", "ref_log_probs"))
         yield from now
@@ -93,7 +99,9 @@ def _entropy(e: Evidence) -> Iterator[Definition]:
     if e.has("entropy"):
         yield Definition(e["entropy"], _error(e, "entropy"))
     if e.has("old_log_probs"):
-        yield Definition(-e["old_log_probs"], _error(e, "old_log_probs"))
+        told = e.has("entropy") and e.dump.source in ("verl", "mingce", "trl_grpo")  # which log the entropy itself
+        key, of = ("metric_surprise", LOGS["old_log_probs"]) if told else ("", "")
+        yield Definition(-e["old_log_probs"], _error(e, "old_log_probs"), key, of)
     if e.has("entropy"):
         for unit, of in ((np.log(2.0), "2"), (np.log(10.0), "10")):
             yield Definition(e["entropy"] / unit, _error(e, "entropy") / unit, "metric_in_base", of)
@@ -110,14 +118,16 @@ def _near(e: Evidence, ratio: Floats, *bounds: float) -> Floats:
 
 
 def clipped_share(e: Evidence, low: float, high: float) -> Iterator[Definition]:
-    """1 where the policy's clip decides, or where the ratio is out of range; then what was counted instead."""
+    """1 where the policy's clip decides; then what was counted instead. A trainer of which nothing is known may count
+    every ratio that is out of range."""
     ratio, a = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -LARGEST, LARGEST)), e[LOSS]
     if e.settings.ratio_cap:
         ratio = np.minimum(ratio, e.settings.ratio_cap)
     near = _near(e, ratio, 1 - low, 1 + high)
     above, below = ratio > 1 + high, ratio < 1 - low
-    for meant in (above & (a > 0) | below & (a < 0), above | below):
-        yield Definition(meant.astype(np.float64), near)
+    yield Definition((above & (a > 0) | below & (a < 0)).astype(np.float64), near)
+    known = e.dump.source in COUNTS_DECIDED
+    yield Definition((above | below).astype(np.float64), near, "metric_out_of_range" if known else "")
     wrong = {
         "metric_upper_only": above, "metric_lower_only": below, "metric_upper_good": above & (a > 0),
         "metric_lower_bad": below & (a < 0), "metric_wrong_sides": above & (a < 0) | below & (a > 0),
@@ -132,9 +142,10 @@ def clipped_share(e: Evidence, low: float, high: float) -> Iterator[Definition]:
 
 
 def _pg_clipfrac(e: Evidence) -> Iterator[Definition]:
-    low, high = clip_range(e)
-    if low is not None and high is not None and _clips(e):
-        yield from clipped_share(e, low, high)
+    if not _clips(e):
+        return
+    made = [one for low, high in clips(e) for one in clipped_share(e, low, high)]
+    yield from sorted(made, key=lambda one: bool(one.key))
 
 
 def _clips(e: Evidence) -> bool:
@@ -144,13 +155,13 @@ def _clips(e: Evidence) -> bool:
 
 def _pg_clipfrac_lower(e: Evidence) -> Iterator[Definition]:
     """1 where the second clip decides: −c·Â is smaller than the clipped loss of a bad token."""
-    low, high = clip_range(e)
-    if low is None or high is None or not _clips(e):
+    if not _clips(e):
         return
     limit, a = either(e.settings.dual_clip, DUAL_CLIP), e[LOSS]
     ratio = np.exp(np.clip(e["new_log_probs"] - e["old_log_probs"], -LARGEST, LARGEST))
-    held = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high))
-    yield Definition(((held > -limit * a) & (a < 0)).astype(np.float64), _near(e, ratio, limit))
+    for low, high in clips(e)[:1]:  # beyond −c·Â the bounds do not matter
+        held = np.maximum(-a * ratio, -a * np.clip(ratio, 1 - low, 1 + high))
+        yield Definition(((held > -limit * a) & (a < 0)).astype(np.float64), _near(e, ratio, limit))
 
 
 def _vf_clipfrac(e: Evidence) -> Iterator[Definition]:

@@ -12,7 +12,7 @@ from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.passes import every_way, plain_ways, seen_masks, witnesses
 from mingce.audit.precision import LOG_PROBS
-from mingce.audit.statistics import OTHER, OVER_PADS, UNEXPLAINED
+from mingce.audit.statistics import OTHER, OVER_PADS, UNEXPLAINED, about_these_rows
 from mingce.base.texts import sentence_pair
 
 EFFECT = 0.01
@@ -46,7 +46,9 @@ def _judged(e: Evidence, scalar: str, made: list[Definition]) -> Iterator[Findin
     found, seen = e.dump.scalars[scalar], seen_masks(e)
     if scalar == "vf_clipfrac" and not found:
         return  # judged by the value clip
-    meant = [way for way in plain_ways(e) if scalar not in SHARES or "sum" not in way.mode]
+    # TRL's PPO logs sums of a row's KL and entropy
+    summed = scalar in ("kl_mean", "entropy_mean") and e.dump.source in ("trl", "generic")
+    meant = [way for way in plain_ways(e) if summed or "sum" not in way.mode]
     terms = [Terms(one.matrix, one.error, seen) for one in made if not one.key]
     if any(t.fits(way, found) for t in terms for way in meant):
         return
@@ -81,6 +83,15 @@ def _judged(e: Evidence, scalar: str, made: list[Definition]) -> Iterator[Findin
         yield Finding(OTHER, scalar, values | {"what": "; ".join(en), "what_zh": "；".join(zh)}, place)
     elif anchored and scalar in OF_THE_PASS and _far(terms, meant, found):
         yield Finding(UNEXPLAINED, scalar, values | {"count": len(others)}, place)
+    elif _of_the_batch(e, scalar) and _far(terms, meant, found):
+        if scalar == "kl_mean" or not 0.5 < found / expected < 2:  # an entropy may be that after the update
+            yield Finding(UNEXPLAINED, scalar, values | {"count": 3}, place)
+
+
+def _of_the_batch(e: Evidence, scalar: str) -> bool:
+    """Whether it is logged of the batch as it was drawn, and the log is that of the dump's rows."""
+    own = scalar == "entropy_mean" and e.has("entropy") or scalar == "kl_mean" and e.settings.kl_estimator != "full"
+    return own and e.dump.source in ("verl", "mingce") and about_these_rows(e)
 
 
 def _far(terms: list[Terms], meant: list[Way], found: float) -> bool:
@@ -113,7 +124,7 @@ def _usual_over_pads(e: Evidence, scalar: str, terms: list[Terms]) -> Severity |
         return "convention"
     told = abs(e.dump.scalars.get("pg_loss", 0.0)) > 1e-6  # a loss of 0 is that of every mode
     mode = declared_mode(e.settings if told else e.dump.settings)
-    modes = (mode,) if mode else SUMMED
+    modes = (mode,) if mode else (*SUMMED, "token-sum")
     summed = [way for way in every_way(e) if way.mode in modes and not (mode and way.classes)]
     fits = scalar == "entropy_mean" and any(t.fits(way, e.dump.scalars[scalar]) for t in terms for way in summed)
     return "convention" if fits else None
@@ -133,6 +144,12 @@ def _instead(
         fits = (way for way in means if terms.fits(way, found))
         if any(terms.room(way) < 0.02 * min(abs(expected - found), abs(found)) for way in fits):
             words.append(sentence_pair(f"audit.{one.key}", of=one.of))
+    sums = [way for way in plain_ways(e) if "sum" in way.mode and way.mode != "token-sum" and not way.classes]
+    for one in [] if words else made:
+        terms = Terms(one.matrix, one.error, seen_masks(e))
+        if any(terms.fits(way, found) and terms.room(way) < 0.02 * abs(found) for way in sums):
+            what = sentence_pair(f"audit.{one.key}", of=one.of) if one.key else sentence_pair("audit.metric_itself")
+            words.append(sentence_pair("audit.metric_row_sum", what=what))
     return list(dict.fromkeys(words))[:3]
 
 

@@ -158,6 +158,7 @@ def whole_loss(e: Evidence) -> Iterator[Finding]:
 CHECKS: tuple[Check, ...] = (
     Check.of("K12 policy loss", ("pg_loss", "new_log_probs", "old_log_probs", LOSS), policy_loss),
     Check.of("K12 total loss", ("loss", "new_log_probs", "old_log_probs", "ref_log_probs", LOSS), whole_loss),
+    *total_loss.CHECKS,
     *value_losses.CHECKS,
     *kl_losses.CHECKS,
     *logged.CHECKS,

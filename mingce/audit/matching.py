@@ -17,6 +17,8 @@ from mingce.base.texts import sentence_pair
 EXACT = 1e-7  # of the terms' size: what sums in single precision lose
 MOST_TIMES = 64  # accumulation steps, ranks
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
+FINE = 2e-4  # and where the log is known to be of the same update
+FAR = 4.0  # times what rounding may do
 
 MICRO_BATCH = Fault.of("loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b")
 DENOMINATOR = Fault.of("loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m")
@@ -80,13 +82,17 @@ def judge(
         values = {"scalar": scalar, **both(words), "declared": declared}
         yield Finding(CONSTANT, scalar, values, (place,), severity=None if e.settings.loss_norm else "suspicious")
     elif not fits and (times := times_off(e, variants, options, known, scalar)) is not None:
-        told = {"scalar": scalar, "found": found, "expected": place.expected, **_factor(times)}
+        told = {"scalar": scalar, "found": found, "expected": place.expected, **factor(times)}
         yield Finding(SCALED, scalar, told, (place,))
     elif not fits and known and not repeated:
         legal = [way for way in options if not way.classes and declared in (None, way.mode)]
+        # where another number of the same update follows to all its digits, so must this one
+        effect = FINE if not coarse and same_pass(e, scalar) else EFFECT
         far = all(
-            abs(terms.number(way) - found) > EFFECT * terms.size(way) for _, terms in variants for way in legal
-        )  # fmt: skip
+            abs(terms.number(way) - found) > max(effect * terms.size(way), FAR * terms.room(way))
+            for _, terms in variants
+            for way in legal
+        )
         if far and np.isfinite(place.expected):
             numbers = {"scalar": scalar, "found": found, "expected": place.expected}
             yield Finding(NO_FIT, scalar, numbers, (place,))
@@ -154,7 +160,8 @@ def _constant(e: Evidence, variants: list[Variant], options: list[Way], found: f
     return None
 
 
-def _factor(times: float) -> dict[str, str]:
+def factor(times: float) -> dict[str, str]:
+    """By how much a number is too small (above 1) or too large, for the texts."""
     key, whole = ("audit.too_small", times) if times > 1 else ("audit.too_large", 1 / times)
     zh, en = sentence_pair(key, times=f"{whole:.0f}")
     return {"how_zh": zh, "how": en}

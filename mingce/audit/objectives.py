@@ -12,7 +12,7 @@ import numpy as np
 
 from mingce.audit.aggregation import LOSS_TYPES, Terms, Way, Words, clip_range, number
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Bools, Evidence, Floats, either, finite
+from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, shift
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS, RAW
 
@@ -262,11 +262,24 @@ def _mistakes(given: Inputs) -> Iterator[tuple[str, Floats, tuple[int, ...]]]:
         yield "audit.clip_of_log", np.maximum(-a * ratio, -a * np.exp(np.clip(given.log_ratio, -low, high))), ()
         yield "audit.ratio_inverted", given.clipped(1 / ratio, low, high), (39,)
         yield "audit.ratio_without_exp", given.clipped(given.log_ratio, low, high), ()
+        yield "audit.ratio_linearised", given.clipped(1 + given.log_ratio, low, high), ()
+        yield "audit.ratio_squared", given.clipped(ratio**2, low, high), ()
+        yield "audit.ratio_root", given.clipped(np.sqrt(ratio), low, high), ()
+        yield "audit.clip_above_only", np.maximum(-a * ratio, -a * np.minimum(ratio, 1 + high)), ()
+        yield "audit.clip_below_only", np.maximum(-a * ratio, -a * np.maximum(ratio, 1 - low)), ()
+        yield "audit.advantages_magnitude", given.clipped(ratio, low, high, np.abs(a)), ()
+        for by, key in ((1, "audit.advantages_of_next"), (-1, "audit.advantages_of_previous")):
+            yield key, given.clipped(ratio, low, high, shift(a, by)), (18,)
+        if e.has("rollout_log_probs"):
+            away = np.exp(np.clip(given.new - finite(e["rollout_log_probs"]), -MAX_LOG_RATIO, MAX_LOG_RATIO))
+            yield "audit.ratio_to_sampler", given.clipped(away, low, high), (20,)
         if e.has("ref_log_probs"):
             away = np.exp(np.clip(given.new - finite(e["ref_log_probs"]), -MAX_LOG_RATIO, MAX_LOG_RATIO))
             yield "audit.ratio_to_reference", given.clipped(away, low, high), (20,)
         if e.dump.name_of(RAW) not in ("", e.dump.name_of(LOSS)):
             yield "audit.raw_advantages_used", given.clipped(ratio, low, high, finite(e[RAW])), ()
+    yield "audit.ratio_of_one", -a, ()
+    yield "audit.log_prob_loss", -a * given.new, ()
     if e.has("returns"):
         low, high = given.clips[0]
         yield "audit.returns_for_advantages", given.clipped(ratio, low, high, finite(e["returns"])), (33,)

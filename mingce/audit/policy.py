@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import geometry, precision, updates
+from mingce.audit import entropies, geometry, precision, updates
 from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
@@ -47,7 +47,6 @@ TEMPERATURE = Fault.of("trainer-temperature", "bug", (2,), "E[−log π_old] = E
 OFF_POLICY = Fault.of(
     "surprise-is-not-entropy", "suspicious", (2, 14), "E[−log π_old] = E[H]", "OpenRLHF/OpenRLHF/pull/853"
 )
-NO_ENTROPY = Fault.of("entropy-elsewhere", "suspicious", (), "H_t > 0 where log π(a_t) < 0", "")
 ENTROPY_UNIT = Fault.of("entropy-unit", "suspicious", (2,), "E[−log π_old] = E[H]", "")
 OTHER_POLICY = Fault.of(
     "other-policy", "suspicious", (5, 6, 41), "log π_old(a_t) ≈ log q(a_t)", "huggingface/trl/issues/5312"
@@ -270,10 +269,8 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
-    empty = use & (h == 0) & (old < -0.5)
-    if empty.sum() > max(8, 0.02 * use.sum()):
-        places, share = e.places(empty, -old, h), float(empty.any(axis=1).mean())
-        yield Finding(NO_ENTROPY, "entropy", {"count": int(empty.sum())}, places, share)
+    if (wrong := entropies.impossible(e, old, h, use)) is not None:
+        yield wrong
         return
     here = correlation(-old, h, use)
     for shift in (-1, 1):
@@ -289,11 +286,16 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     off = surprise(old, h, use)
     level = float(h[use].mean())
     if abs(off.z) <= SURE or abs(off.mean) <= max(0.02, 0.03 * level):
+        if (wrong := entropies.out_of_line(e, old, h, use)) is not None:
+            yield wrong
         return
     if base := _entropy_base(old, h, use):
         yield Finding(ENTROPY_UNIT, "entropy", {"base": base, "level": level, "mean": level + off.mean})
         return
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
+    if e.has(DRAWN) and (wrong := entropies.out_of_line(e, old, h, use)) is not None:
+        yield wrong  # two columns of log-probs are about the same tokens: it is the entropy that is not
+        return
     if off.mean > max(1.0, 0.5 * level) and here < 0.1:
         e.blamed.add("old_log_probs")
         yield Finding(UNRELATED, "old_log_probs", values, severity="suspicious")

@@ -103,7 +103,9 @@ def _as_whitened(e: Evidence, found: Account) -> Finding:
     assert found.reach is not None
     assert found.moved is not None
     seen, level = found.rewards.column[found.reach], float(np.abs(found.moved).max(initial=0.0))
-    if abs(float(seen.mean())) <= 1e-6 + 1e-2 * level < 0.1 * level:
+    coarse = found.rewards.stored and e.grid("rewards")
+    nothing, least, most = (2e-3, 0.05, 10.0) if coarse else (3e-7, 1e-3, 1e3)  # a mean put back would be c/(1 − a)
+    if abs(float(seen.mean())) <= nothing and level > least and found.gain is not None and found.gain < most:
         return Finding(CENTRED, "rewards", {"level": level})
     other = e.dump.source in ("verl", "openrlhf", "mingce") or e.settings.whiten_rewards is False
     return Finding(REWARDS_WHITENED, "rewards", severity="suspicious" if other else None)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, once
 from mingce.audit.finding import Check, Fault, Finding, Place, phrase
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS, RAW
@@ -229,10 +229,9 @@ SCALARS = (*NAMES, "vf_explained_var", "response_length_cut")
 PAD_KEYS = {"stat_all": "audit.over_all", "stat_attended": "audit.over_attended"}
 
 
-def statistics(e: Evidence) -> Iterator[Finding]:
-    """Every logged statistic beside its columns."""
-    if int(e.mask.sum()) < LEAST_TOKENS:
-        return
+@once
+def _judged(e: Evidence) -> tuple[int, dict[str, list[Recipe]]]:
+    """How many of the logged statistics follow from their columns, and what those that do not might be."""
     off: dict[str, list[Recipe]] = {}
     follow = 0
     for scalar in (one for one in SCALARS if one in e.dump.scalars):
@@ -244,6 +243,19 @@ def statistics(e: Evidence) -> Iterator[Finding]:
             follow += abs(found) > 1e-9
         elif min(abs(one.number - found) for one in meant) > LEAST_EFFECT * max(abs(meant[0].number), abs(found)):
             off[scalar] = made
+    return follow, off
+
+
+def about_these_rows(e: Evidence) -> bool:
+    """Whether at least three logged statistics follow from the columns: the log is that of the dump."""
+    return int(e.mask.sum()) >= LEAST_TOKENS and _judged(e)[0] >= 3
+
+
+def statistics(e: Evidence) -> Iterator[Finding]:
+    """Every logged statistic beside its columns."""
+    if int(e.mask.sum()) < LEAST_TOKENS:
+        return
+    follow, off = _judged(e)
     named = [(scalar, _named(e, scalar, made)) for scalar, made in off.items()]
     yield from (finding for _, finding in named if finding is not None)
     left = [scalar for scalar, finding in named if finding is None]

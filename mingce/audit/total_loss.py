@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator
+from collections.abc import Generator, Iterator
+from itertools import product
 
 import numpy as np
 
@@ -10,10 +11,11 @@ from mingce.audit import objectives
 from mingce.audit.aggregation import Terms, Way, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence, Floats
-from mingce.audit.finding import Fault, Finding, NotJudged, Place
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place, phrase
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.audit.kl_losses import KL_LOSS_SIGN
-from mingce.audit.matching import both
+from mingce.audit.matching import MOST_TIMES, NO_FIT, SCALED, both, factor
+from mingce.audit.statistics import OTHER
 
 KL_LOSS_ABSENT = Fault.of("kl-loss-absent", "bug", (25,), "loss = pg_loss + β·kl_loss with β > 0")
 VISIBLE = 10.0  # times the room of rounding, which the KL's share must have to be missed
@@ -63,11 +65,16 @@ def kl_share(e: Evidence) -> Generator[Finding, None, list[float]]:
         if fits(right, 0.0, first):
             yield Finding(KL_LOSS_ABSENT, "loss", {"beta": coef}, place)
             return []
+        old = [_price(e, coef, named, 1.0, one, "old_log_probs") for one in weights]
+        if any(fits(price, 1.0, first) for price in old):
+            said = {"scalar": "loss", "found": found, "expected": place[0].expected}
+            yield Finding(OTHER, "loss", said | phrase("what", "audit.loss_kl_of_old"), place, classes=(22, 24))
+            return []
     return [found - price.number(way) for price in (*(one for one, _ in prices), inverted)]
 
 
 def _meant(e: Evidence, way: Way) -> bool:
-    return way.mode == declared_mode(e.settings) and not way.classes and not way.doubtful
+    return declared_mode(e.settings) in (None, way.mode) and not way.classes and not way.doubtful
 
 
 def _weights(e: Evidence, ratio: Floats) -> list[Floats]:
@@ -76,9 +83,49 @@ def _weights(e: Evidence, ratio: Floats) -> list[Floats]:
     return [one, ratio] if weighted is None else [ratio if weighted else one]
 
 
-def _price(e: Evidence, coef: float, named: str, sign: float, weight: Floats) -> Terms:
+def _price(
+    e: Evidence, coef: float, named: str, sign: float, weight: Floats, policy: str = "new_log_probs"
+) -> Terms:  # fmt: skip
     """β times the KL of each token, or (−1) that of the reference from the policy."""
-    x = sign * (e["new_log_probs"] - e["ref_log_probs"])
-    rounding = (rounding_of(e, "new_log_probs") + rounding_of(e, "ref_log_probs")) * np.abs(e["new_log_probs"])
+    x = sign * (e[policy] - e["ref_log_probs"])
+    rounding = (rounding_of(e, policy) + rounding_of(e, "ref_log_probs")) * np.abs(e[policy])
     k, slope = kl_estimates(x)[named], kl_slopes(x)[named]
     return Terms(coef * weight * k, coef * weight * rounding * (slope + np.abs(k)), masks(e))
+
+
+# ── the parts that were logged beside it ───────────────────────────────────────────────────────────────────────────
+
+VALUE_COEFFICIENTS = (0.1, 0.5, 1.0)  # usual ones
+
+
+def parts(e: Evidence) -> Iterator[Finding]:
+    """loss = pg_loss + β·kl_loss − c·entropy + c_v·vf_loss, of the parts that were logged with it."""
+    scalars, found = e.dump.scalars, e.dump.scalars["loss"]
+    price, bonus = number(e, "kl_loss_coef"), number(e, "entropy_coef")
+    kl, entropy = (scalars.get(one, scalars.get(two)) for one, two in (("kl_loss", "kl_mean"), ("entropy_loss", "entropy_mean")))
+    terms: list[tuple[float, ...]] = [(scalars["pg_loss"],)]
+    terms.append((0.0, price * kl) if price and kl is not None else (0.0,))
+    terms.append((0.0, -bonus * entropy) if bonus and entropy is not None else (0.0,))
+    value = scalars.get("vf_loss")
+    terms.append((0.0,) if value is None else (0.0, *(c * value for c in VALUE_COEFFICIENTS)))
+    sums = [sum(one) for one in product(*terms)]
+    room = 2e-5 * max(abs(one) for one in (found, *sums)) + 1e-8
+    numbers = [found, *sums]
+    if not np.isfinite(numbers).all() or any(abs(one - found) <= room for one in sums):
+        return
+    place = (Place(None, None, sums[-1], found),)
+    said = {"scalar": "loss", "found": found, "expected": sums[-1]}
+    exact = 1e-5
+    for total in sums:
+        for times in range(2, MOST_TIMES + 1):
+            for one, other, whole in ((total, found, float(times)), (found, total, 1.0 / times)):
+                if abs(other) > 1e-6 and abs(one / other / times - 1) <= exact:
+                    yield Finding(SCALED, "loss", said | factor(whole), place)
+                    return
+    # a KL or an entropy whose coefficient is not known may be in it
+    unknown = price is None and (e.has("ref_log_probs") or kl is not None) or bonus is None and entropy is not None
+    if not unknown and value is None and abs(sums[-1] - found) > 0.05 * abs(sums[-1]):
+        yield Finding(NO_FIT, "loss", said, place)
+
+
+CHECKS: tuple[Check, ...] = (Check.of("K12 loss parts", ("loss", "pg_loss"), parts),)
