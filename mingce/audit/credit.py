@@ -11,10 +11,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import misfits
+from mingce.audit import factors, misfits
 from mingce.audit.evidence import Bools, Evidence, Floats, either, finite, last_slot, rows_with, share_of_rows, shift
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
-from mingce.audit.misfits import RETURNS, VALUES_SHIFTED, Step
+from mingce.audit.misfits import RETURNS, VALUES_SHIFTED
 from mingce.audit.recursion import (
     ENDS,
     HOLES,
@@ -26,6 +26,7 @@ from mingce.audit.recursion import (
     one_step,
     round_discount,
 )
+from mingce.audit.steps_of_credit import Step
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
 from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN, SUMS_OF_REWARDS
@@ -61,6 +62,9 @@ ACROSS_ROWS = Fault.of(
 )
 LAST_STEP = Fault.of(
     "last-step-unexplained", "bug", (16, 19), "A_e = r_e − V_e at the last token of a response that ended"
+)
+FINISHED = Fault.of(
+    "finished-rows-bootstrapped", "bug", (16, 34), "A_e = r_e − V_e at the last token of a response that ended"
 )
 OTHER_SUMS = Fault.of("returns-are-no-sums", "bug", (33,), "R_t = r_t + γR_{t+1}", "")
 OTHER_SETTINGS = Fault.of("gamma-lambda-differ", "suspicious", (33,), "A_t = δ_t + γλA_{t+1}", "")
@@ -237,13 +241,29 @@ def _bootstrap(e: Evidence, step: Step, found: Discount, expected: Floats, off: 
             leaked = of_next_row(step.columns, step.mask, found.gamma, found.decay, by)
             if not (ended & step.off(expected + leaked[:, None])).any():
                 return Finding(ACROSS_ROWS, "advantages", {}, places, share)
-        return Finding(LAST_STEP, "advantages", {}, places, share)
+        return _own_value(e, step, found, off) or Finding(LAST_STEP, "advantages", {}, places, share)
     how = {"value": "V[e+1]", "slot": "V[e+1], and A[e+1] = −V[e+1]", "pads": "V on all pads"}[best]
     same = tuple(end for end in gaps if gaps[end] <= 0.02)
     classes: tuple[int, ...] | None = (16, 19) if "slot" in same else None
     if best != "value" and (step.columns.rewards * ~e.attended * ~step.mask).any():
         classes = (15, 16, 28)  # rewards on the padding, of fill values
     return Finding(PAD_BOOTSTRAP, "advantages", {"how": how}, places, share, classes=classes)
+
+
+def _own_value(e: Evidence, step: Step, found: Discount, off: Bools) -> Finding | None:
+    """Whether the value that the last tokens are bootstrapped with is one that the dump has elsewhere."""
+    c = step.columns
+    gap, room = (c.advantages - c.rewards + c.values)[off], 2 * step.room[off]
+    tries = [("audit.boot_own", c.values)]
+    if e.has("new_values"):
+        tries.append(("audit.boot_updated", finite(e["new_values"])))
+    first = np.broadcast_to(c.values[np.arange(len(c.values)), step.mask.argmax(axis=1)][:, None], c.values.shape)
+    tries.append(("audit.boot_first", first))
+    for key, column in tries:
+        if off.sum() >= 3 and (np.abs(gap - found.gamma * column[off]) <= room).all():
+            places = e.places(off, c.rewards - c.values, c.advantages)
+            return Finding(FINISHED, "advantages", phrase("what", key), places, float(rows_with(off).mean()))
+    return None
 
 
 # ── returns without a critic ───────────────────────────────────────────────────────────────────────────────────────
@@ -281,6 +301,10 @@ def _no_sums(e: Evidence, step: Step) -> Finding:
     """Returns that are not the sums of the rewards still to come: of rewards one slot off, discounted otherwise, …"""
     if e.settings.estimator not in SUMS_OF_REWARDS and e.dump.source != "verl":
         raise NotJudged  # another estimator's
+    if e.has(LOSS) and e.has("returns") and np.array_equal(e[LOSS][e.mask], e["returns"][e.mask]):
+        if not ESTIMATORS.get(e.settings.estimator or "gae").grouped:  # else said of the groups
+            return factors.varies(e, finite(e[LOSS]), finite(e[LOSS]))
+        raise NotJudged
     c, settings = step.columns, e.settings
     gammas = dict.fromkeys((either(settings.gamma, 1.0), 1.0, 0.99, 0.95))
     tries: list[tuple[str, Floats]] = [("audit.sums_shifted_early", shift(c.rewards, 1) * e.mask)]

@@ -6,12 +6,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import comparisons
+from mingce.audit import comparisons, factors
 from mingce.audit.comparisons import Compared, Outcome, compare
 from mingce.audit.credit import constant_rows
 from mingce.audit.evidence import Evidence, Floats, finite
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, Severity, phrase
 from mingce.audit.group_batch import Batch
+from mingce.audit.group_changes import changed
 from mingce.audit.group_reasons import other_baseline, other_outcome
 from mingce.audit.groupings import Words, groupings, prompts
 from mingce.audit.misfits import ROWS_SWAPPED, SURE
@@ -56,6 +57,7 @@ FOREIGN_BASELINE = Fault.of("group-foreign-baseline", "suspicious", (1,), "A_i =
 UNEXPLAINED = Fault.of("group-unexplained", "suspicious", (1, 33, 37), "A_i = (x_i − mean_g)/std_g", "")
 
 STD_OVER = {"group": (STD, BIASED), "batch": (BATCH_STD, BATCH_BIASED), "none": (MEAN,)}
+FEW_ROWS = 0.05
 SHIFTS = (1, -1, 2, -2, 3, -3, 4, -4)
 
 
@@ -71,8 +73,13 @@ def groups(e: Evidence) -> Iterator[Finding]:
         raise NotJudged  # compared token by token, constant only in answers of one token; or trajectory by trajectory
     everyone = prompts(e)
     used = np.flatnonzero(e.mask.any(axis=1))
-    if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all() or not constant_rows(e, column):
+    if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all():
         raise NotJudged
+    if not constant_rows(e, column):
+        if e.settings.estimator not in WITHIN_PROMPT:
+            raise NotJudged
+        yield factors.varies(e, finite(column), finite(column))
+        return
     first = used, e.mask.argmax(axis=1)[used]
     yield from _decide(Batch(e, used, everyone, column[first], e.error(LOSS)[first]))
 
@@ -150,8 +157,10 @@ def _wrong(b: Batch) -> Iterator[Finding]:
         said = {"by": misformed[1], "by_zh": misformed[0]}
         yield Finding(MISFORMED, b.column, said, places, shares[best])
         return
+    few = shares[best] <= FEW_ROWS  # rows apart are told before a rule for all
     apart = b.e.settings.rewards_apart or (_of_unit_spread(b) and _within_prompts(b))  # the total says nothing then
     reason = None if apart else _line(b) or _rows_moved(b) or _exchanged(b) or other_baseline(b) or other_outcome(b)
+    reason = reason or (None if few or apart else changed(b))
     if reason is None and b.e.settings.estimator is None and _baseline_of_prompt(b):
         how = phrase("how", "audit.baseline_of_prompt")
         # TRL's GRPO has none, and verl's ReMax keeps what the greedy answers got and other returns than advantages

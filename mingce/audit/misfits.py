@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import numpy as np
 
@@ -19,12 +19,14 @@ from mingce.audit.evidence import (
     share_of_rows,
     shift,
 )
-from mingce.audit.finding import Fault, Finding, phrase
-from mingce.audit.recursion import Columns, Discount, fit_discount, following, one_step
+from mingce.audit.finding import Fault, Finding, Place, phrase
+from mingce.audit.recursion import Discount, following, one_step
+from mingce.audit.steps_of_credit import SURE, Step
+from mingce.audit.variants import last_skipped, of_rows, other_recursion
 from mingce.record.dump import LOSS, RAW
 
-SURE = 1.5  # times what rounding may do: trainers that compute in 16 bits round more than once
 MOST_ROWS = 512  # among which rows are sought that belong together
+FEW = 0.1  # of the rows: so many are named one by one
 LEAST = 6  # tokens that two rows must have in common to be compared
 
 RETURNS = Fault.of(
@@ -37,31 +39,11 @@ UNEXPLAINED = Fault.of(
     "advantage-unexplained", "bug", (33, 37, 19),
     "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}", "natolambert/rlhf-book/pull/216",
 )  # fmt: skip
+FEW_ROWS = Fault.of(
+    "credit-of-few-rows", "bug", (33, 37, 19), "A_t = r_t + γV(s_{t+1}) − V(s_t) + γλA_{t+1}",
+    "natolambert/rlhf-book/pull/216",
+)  # fmt: skip
 ROWS_SWAPPED = Fault.of("credit-of-another-row", "bug", (37,), "A[i] computed from r[i] and V[i]")
-
-
-@dataclass(frozen=True)
-class Step:
-    """What one step of the recursion reads, the slots it runs over, and how far rounding may have moved it."""
-
-    columns: Columns
-    mask: Bools
-    pairs: Bools  # slots whose next one is chosen too
-    room: Floats
-
-    def fit(self, fixed: tuple[float | None, float | None] = (None, None), unseen: float = 1.0) -> Discount:
-        """The γ and γλ that the neighbouring tokens show."""
-        return fit_discount(self.columns, self.pairs, self.room, fixed, unseen)
-
-    def off(self, expected: Floats) -> Bools:
-        """Where the stored advantages are farther from these than rounding explains."""
-        return np.asarray(np.abs(expected - self.columns.advantages) > SURE * self.room)
-
-    def like(self, pairs: Bools | None = None, **columns: Floats) -> Step:
-        """The same with other columns, or asked of fewer tokens."""
-        return replace(
-            self, columns=replace(self.columns, **columns), pairs=self.pairs if pairs is None else self.pairs & pairs
-        )
 
 
 def explain(e: Evidence, step: Step, found: Discount) -> Iterator[Finding]:
@@ -70,8 +52,10 @@ def explain(e: Evidence, step: Step, found: Discount) -> Iterator[Finding]:
         returns_of_others(e, step, found, settled=False)
         or _values_shifted(e, step)
         or _returns_of_final(e, step)
+        or last_skipped(e, step)
         or _few(e, step)
         or rows_of_others(e, step)
+        or other_recursion(e, step, found)
     )
     yield reason or Finding(UNEXPLAINED, "advantages", {"residual": found.residual})
 
@@ -206,7 +190,18 @@ def scattered(e: Evidence, step: Step, found: Discount) -> Iterator[Finding]:
     gap = np.abs(expected - step.columns.advantages) / e.scale(expected, step.columns.advantages)
     places = e.places(off, expected, step.columns.advantages)
     share = share_of_rows(off, step.pairs)
+    if moved is None and share <= FEW:
+        yield few_rows("advantages", rows_with(off), places, share, of_rows(e, step, found, rows_with(off)))
+        return
     yield moved or Finding(UNEXPLAINED, "advantages", {"residual": float(gap[off].max())}, places, share)
+
+
+def few_rows(column: str, rows: Bools, places: tuple[Place, ...], share: float, key: str) -> Finding:
+    """That the credit of few rows is off, and which."""
+    numbers = np.flatnonzero(rows)
+    named = ", ".join(str(int(row)) for row in numbers[:5])
+    values = {"column": column, "count": len(numbers), "total": len(rows), "rows": named}
+    return Finding(FEW_ROWS, column, values | phrase("what", key), places, share)
 
 
 # ── rows of others ─────────────────────────────────────────────────────────────────────────────────────────────────
@@ -255,7 +250,7 @@ def _exchanged(rows: Ints, fits: Bools, column: str, bad: Bools | None) -> Findi
     doubtful = np.ones(len(rows), bool) if bad is None else bad[rows]
     wrong = np.flatnonzero(doubtful & ~np.diag(fits))
     mates = [(int(rows[i]), int(rows[np.flatnonzero(fits[i])[0]])) for i in wrong if fits[i].any()]
-    if len(mates) < max(2, 0.6 * len(wrong)):
+    if len(mates) < max(1 if bad is not None and len(wrong) == 1 else 2, 0.6 * len(wrong)):
         return None
     pairs = ", ".join(f"{to}←{start}" for to, start in mates[:4])
     return Finding(

@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from mingce.audit import baselines, misfits
+from mingce.audit import baselines, factors, misfits
 from mingce.audit.credit import raw_advantages, raw_error, step_of
-from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers, rows_with, share_of_rows
+from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers, rows_with, share_of_rows, shift
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 from mingce.audit.misfits import SURE
 from mingce.record.dump import LOSS, RAW
@@ -217,7 +217,35 @@ def _unexplained(
             if moved is not None:
                 yield moved
                 return
-    yield _line(e, tried, raw, error, found, judged) or Finding(UNEXPLAINED, column, {"residual": best.left})
+    for one in tried:
+        if (one.way.tokens, one.way.scope) == ("chosen", "batch"):
+            times = factors.times_column(e, one.numbers, one.room, found, judged)
+            if times is not None:
+                yield times
+                return
+    yield (
+        _line(e, tried, raw, error, found, judged)
+        or _other_returns(e, found, judged)
+        or Finding(UNEXPLAINED, column, {"residual": best.left})
+    )
+
+
+def _other_returns(e: Evidence, found: Floats, judged: Bools) -> Finding | None:
+    """The advantages are whitened from the returns less another value than the own one: R ≠ A + V."""
+    if e.has(RAW) or not e.has("values", "returns"):
+        return None
+    values, returns = finite(e["values"]), finite(e["returns"])
+    for by in (1, -1):
+        inner = judged & shift(e.mask, by)
+        x, y = (returns - shift(values, by))[inner], found[inner]
+        if len(x) < 16 or np.ptp(x) == 0:
+            continue
+        slope, offset = np.polyfit(x, y, 1)
+        if slope > 0 and (np.abs(slope * x + offset - y) <= 1e-3 * (1 + np.abs(y))).mean() > 0.99:
+            key = "audit.returns_of_next_value" if by == 1 else "audit.returns_of_previous_value"
+            own = (found - offset) / slope + values
+            return Finding(misfits.RETURNS, "returns", phrase("how", key), e.places(inner, own, returns))
+    return None
 
 
 def _few(e: Evidence, best: Tried, found: Floats, judged: Bools) -> Finding:
@@ -228,7 +256,26 @@ def _few(e: Evidence, best: Tried, found: Floats, judged: Bools) -> Finding:
         return Finding(SIGN, column, {"factor": -1.0}, places, share)
     moved = misfits.rows_alike(column, found, best.numbers, best.room, judged, rows_with(wrong))
     residual = float(np.abs(best.numbers - found)[wrong].max())
+    if moved is None and share <= misfits.FEW:
+        key = _of_few(e, best, found, wrong)
+        return misfits.few_rows(column, rows_with(wrong), places, share, key)
     return moved or Finding(UNEXPLAINED, column, {"residual": residual}, places, share, classes=(33, 37))
+
+
+def _of_few(e: Evidence, best: Tried, found: Floats, wrong: Bools) -> str:
+    """What the advantages of few rows are instead: one slot off, 0, times a factor; the key of the sentence."""
+    rows = rows_with(wrong)[:, None] & e.mask
+    for by in (1, -1):
+        inner = rows & shift(e.mask, by)
+        if inner.any() and (np.abs(shift(best.numbers, by) - found) <= best.room + shift(best.room, by))[inner].all():
+            return "audit.row_advantages_shifted"
+    if not found[rows].any():
+        return "audit.row_advantages_zero"
+    with np.errstate(all="ignore"):
+        quotient = (found / best.numbers)[rows & (np.abs(best.numbers) > 10 * best.room)]
+    if len(quotient) >= 3 and np.ptp(quotient) <= 1e-2 * abs(float(np.median(quotient))):
+        return "audit.row_advantages_scaled"
+    return "audit.row_unknown"
 
 
 def _cut(e: Evidence, tried: list[Tried], found: Floats, judged: Bools) -> Finding | None:
