@@ -21,6 +21,7 @@ def checks() -> list[Check]:
         geometry,
         groups,
         kl_places,
+        lone_rows,
         losses,
         policy,
         precision,
@@ -32,7 +33,7 @@ def checks() -> list[Check]:
 
     families = (
         geometry, edges, precision, rewards, scores, credit, derived, whitening, groups, policy, losses, kl_places,
-        agents, trajectories,
+        agents, trajectories, lone_rows,
     )  # fmt: skip
     return [check for family in families for check in family.CHECKS]
 

@@ -29,7 +29,7 @@ from mingce.audit.recursion import (
 from mingce.audit.steps_of_credit import Step
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
-from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN, SUMS_OF_REWARDS
+from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN, SUMS_OF_REWARDS, WITHIN_PROMPT
 
 SURE = misfits.SURE
 SINGLE = 1e-5  # of the row's largest number: what sums over a long row lose in single precision
@@ -302,9 +302,9 @@ def _no_sums(e: Evidence, step: Step) -> Finding:
     if e.settings.estimator not in SUMS_OF_REWARDS and e.dump.source != "verl":
         raise NotJudged  # another estimator's
     if e.has(LOSS) and e.has("returns") and np.array_equal(e[LOSS][e.mask], e["returns"][e.mask]):
-        if not ESTIMATORS.get(e.settings.estimator or "gae").grouped:  # else said of the groups
-            return factors.varies(e, finite(e[LOSS]), finite(e[LOSS]))
-        raise NotJudged
+        if e.settings.estimator in WITHIN_PROMPT:
+            raise NotJudged  # said of the groups
+        return factors.varies(e, finite(e[LOSS]), finite(e[LOSS]))
     c, settings = step.columns, e.settings
     gammas = dict.fromkeys((either(settings.gamma, 1.0), 1.0, 0.99, 0.95))
     tries: list[tuple[str, Floats]] = [("audit.sums_shifted_early", shift(c.rewards, 1) * e.mask)]

@@ -315,6 +315,10 @@ def prompts(e: Evidence) -> Iterator[Finding]:
     given = bos is not None
     if not given and len(lines) >= MANY_ROWS and len({tuple(line) for line in lines}) == 1 and len(lines[0]) == 2:
         bos = lines[0][0] if len({tuple(line) for line in e.row("prompt_ids")}) > 1 else None
+    if not given and bos is None and len(lines) >= MANY_ROWS:  # few begin with the one id twice that all begin with
+        once = {tuple(line) for line in lines if len(line) == 2 and line[0] == lines[0][0] != line[1]}
+        rare = sum(line[:1] * 2 == line for line in lines) <= 0.1 * len(lines)
+        bos = lines[0][0] if rare and len(once) >= 2 and all(line[:1] == lines[0][:1] for line in lines) else None
     doubled = [row for row, line in enumerate(lines) if len(line) == 2 and line[0] == bos and line[1] == bos]
     if doubled and bos is not None:
         places = tuple(Place(row, None, float("nan"), float(bos)) for row in doubled[:5])

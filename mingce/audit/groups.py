@@ -76,12 +76,21 @@ def groups(e: Evidence) -> Iterator[Finding]:
     if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all():
         raise NotJudged
     if not constant_rows(e, column):
-        if e.settings.estimator not in WITHIN_PROMPT:
+        if e.settings.estimator not in WITHIN_PROMPT and not _nearly_constant(e, column):
             raise NotJudged
         yield factors.varies(e, finite(column), finite(column))
         return
     first = used, e.mask.argmax(axis=1)[used]
     yield from _decide(Batch(e, used, everyone, column[first], e.error(LOSS)[first]))
+
+
+def _nearly_constant(e: Evidence, column: Floats) -> bool:
+    """Whether all but few of the rows hold one number each, more than one of them on several tokens, and not all 0."""
+    high = np.where(e.mask, column, -np.inf).max(axis=1, initial=-np.inf)
+    low = np.where(e.mask, column, np.inf).min(axis=1, initial=np.inf)
+    rows = e.mask.sum(axis=1) >= 2
+    same = high[rows] - low[rows] <= 1e-6 * (1 + np.abs(high[rows]))
+    return bool(len(same) >= 8 and same.mean() >= 0.9 and len(np.unique(high[rows][same])) > 2)
 
 
 def _decide(b: Batch) -> Iterator[Finding]:
@@ -166,14 +175,17 @@ def _wrong(b: Batch) -> Iterator[Finding]:
         # TRL's GRPO has none, and verl's ReMax keeps what the greedy answers got and other returns than advantages
         own = b.e.dump.source == "trl_grpo" or (b.e.dump.source == "verl" and _returns_are_advantages(b.e))
         reason = Finding(FOREIGN_BASELINE, b.column, {}, places) if own else Finding(BASELINE, b.column, how)
+    off_rows = {"count": int(wrong.sum()), "how": f"{best[0]}, x = {best[1]}"}
+    sure = shares[best] <= 0.2 and not b.e.coarse and not b.e.settings.rewards_apart and way.tells(b.found)
+    if reason is None and sure and len(np.unique(b.part[~wrong & b.judged])) >= 3:
+        reason = Finding(ROWS_OFF, b.column, off_rows, places, shares[best], _unsure(b))
     if reason is None and _within_prompts(b):
         known = b.e.has("outcome") and b.e.settings.estimator in WITHIN_PROMPT
         # TRL's outcome is what it compares, but where several rewards are compared apart
         watched = known and b.e.dump.source == "trl_grpo" and not b.e.settings.rewards_apart
         reason = Finding(OTHER_OUTCOME, b.column, severity="suspicious" if watched else None)
     if reason is None and shares[best] <= 0.3 and not b.e.settings.rewards_apart:
-        off = {"count": int(wrong.sum()), "how": f"{best[0]}, x = {best[1]}"}
-        reason = Finding(ROWS_OFF, b.column, off, places, shares[best], _unsure(b))
+        reason = Finding(ROWS_OFF, b.column, off_rows, places, shares[best], _unsure(b))
     residual = float(np.quantile(np.abs(way.numbers - b.found), 0.98))
     yield reason or Finding(UNEXPLAINED, b.column, {"residual": residual}, places, severity=_unsure(b))
 

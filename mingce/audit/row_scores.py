@@ -61,6 +61,9 @@ def row_scores(e: Evidence) -> RowScores | None:
         return None  # the outcome need not be their sum
     slot = np.where((kept != 0).any(axis=1), np.abs(kept).argmax(axis=1), np.maximum(e.last, 0))
     rows = rows_with(e.mask) & ~rows_with(exceptions(e, found) | leaks(e, found))
+    for name in ("old_log_probs", "ref_log_probs"):  # a KL that cannot be told from the score
+        if name in e.dump.columns and found.penalty is not None:
+            rows = rows & ~rows_with(e.mask & ~(np.isfinite(e[name]) & (e[name] <= 1e-3)))
     at = np.arange(len(held))
     return RowScores(given, kept.sum(axis=1), room[at, slot] if held.shape[1] else given * 0, slot, rows)
 
