@@ -14,8 +14,20 @@ from mingce.audit.finding import Fault, Finding, phrase
 NEGATIVE = Fault.of("entropy-negative", "bug", (), "H_t = −Σ π·log π ≥ 0")
 ELSEWHERE = Fault.of("entropy-elsewhere", "suspicious", (), "H_t > 0 where log π(a_t) < 0", "")
 OUT_OF_LINE = Fault.of("entropy-out-of-line", "suspicious", (), "E[−log π(a_t) | s_t] = H_t", "")
+PROXY = Fault.of("entropy-is-surprise", "suspicious", (), "H_t = −Σ_a π(a)·log π(a), not −log π(a_t)")
 LEAST, SURE = -1e-3, 8.0
 ROW = 4  # tokens
+
+
+def proxy(e: Evidence, use: Bools) -> Finding | None:
+    """−log π of the drawn token in the place of the entropy, by a trainer that stores the entropy itself."""
+    if e.dump.source not in ("verl", "mingce", "trl_grpo"):
+        return None
+    h, old = e["entropy"][use], e["old_log_probs"][use]
+    if not np.isfinite(h).all() or not h.any() or np.abs(h + old).max() > 1e-5 * (1 + np.abs(old).max()):
+        return None
+    places = e.places(use, np.full(use.shape, np.nan), e["entropy"])
+    return Finding(PROXY, "entropy", {}, places)
 
 
 def impossible(e: Evidence, old: Floats, h: Floats, use: Bools) -> Finding | None:

@@ -11,7 +11,7 @@ from mingce.audit.evidence import Floats
 from mingce.audit.finding import Fault, Finding, phrase
 from mingce.audit.group_batch import Batch
 from mingce.audit.misfits import SURE
-from mingce.specs.comparisons import BIASED, MEAN, STD, WITHIN
+from mingce.specs.comparisons import BIASED, MEAN, OTHERS, STD, WHITENED, WHITENED_ROWS, WITHIN
 
 CHANGED = Fault.of("group-advantage-changed", "suspicious", (1, 33), "A_i = (x_i − mean_g)/std_g", "")
 LOOSE = 2e-4  # of the number
@@ -19,16 +19,16 @@ LOOSE = 2e-4  # of the number
 
 def changed(b: Batch) -> Finding | None:
     """A known comparison that was changed afterwards, or whose mean or deviation is another one."""
-    if b.e.coarse:
+    if b.e.coarse or len(np.unique(b.part[~b.singles])) < 2:
         return None
     for x in b.outcomes:
         if np.ptp(x.x) == 0:
             continue
-        for formula in WITHIN:
+        for formula in (*WITHIN, STD + WHITENED, STD + WHITENED_ROWS):
             made = compare(x, b.part, formula, b.lengths, False)
             if not np.isfinite(made.room).all() or not (np.abs(made.numbers) > 3 * made.room).any():
                 continue
-            for key, numbers, said in _after(b, made):
+            for key, numbers, said in _after(b, made, formula not in (MEAN, OTHERS)):
                 if _fits(b, numbers, made.room):
                     return _finding(b, key, made.numbers, {"how": formula, **said})
         for key, numbers in _others(b, x):
@@ -49,7 +49,7 @@ def _finding(b: Batch, key: str, expected: Floats, said: dict[str, object]) -> F
     return Finding(CHANGED, b.column, values, b.places(expected, wrong), float(wrong.mean()))
 
 
-def _after(b: Batch, made: Compared) -> Iterator[tuple[str, Floats, dict[str, object]]]:
+def _after(b: Batch, made: Compared, divided: bool) -> Iterator[tuple[str, Floats, dict[str, object]]]:
     """(the sentence, the numbers, what it says) of each change of a finished comparison."""
     numbers, lengths = made.numbers, np.maximum(b.lengths, 1).astype(np.float64)
     low, high = float(b.found[b.judged].min()), float(b.found[b.judged].max())
@@ -69,7 +69,7 @@ def _after(b: Batch, made: Compared) -> Iterator[tuple[str, Floats, dict[str, ob
         said: dict[str, object] = {"good": good, "bad": bad}
         yield "audit.change_one_sided", np.where(up, good, bad) * numbers, said
     gap = float(np.median((b.found - numbers)[b.judged]))
-    if abs(gap) > 1e-3:
+    if divided and abs(gap) > 1e-3:  # x less any number is a baseline
         yield "audit.change_offset", numbers + gap, {"offset": gap}
     yield "audit.change_magnitude", np.abs(numbers), {}
     yield "audit.change_sign_only", np.sign(numbers), {}
@@ -105,6 +105,14 @@ def _others(b: Batch, x: Outcome) -> Iterator[tuple[str, Floats]]:
                 yield "audit.change_epsilon", gap / (std + epsilon)
     if (np.abs(b.found - compare(x, b.part, MEAN, b.lengths, False).numbers) < 1e-6).all():
         return
+    with np.errstate(all="ignore"):
+        yield "audit.change_mean_magnitude", gap / np.where(alone, 1.0, g.mean(np.abs(gap)))
+        low, high = (np.array([pick(x.x[b.part == one]) for one in range(g.parts)])[b.part] for pick in (np.min, np.max))
+        yield "audit.change_range", gap / np.where(high > low, high - low, 1.0)
+        yield "audit.change_range", (x.x - low) / np.where(high > low, high - low, 1.0)
+        weight = np.exp(x.x - high)
+        yield "audit.change_softmax", weight / g.sum(weight) - 1 / g.size
+        yield "audit.change_softmax", weight / g.sum(weight)
     order = np.lexsort((x.x, b.part))
     rank = np.empty(len(order))
     first = np.r_[True, b.part[order][1:] != b.part[order][:-1]]

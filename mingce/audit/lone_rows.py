@@ -18,6 +18,7 @@ STOP_INSIDE = Fault.of("lone-row-stop-inside", "suspicious", (8, 36), "y_t ∉ s
 MASKED = Fault.of("lone-row-mask", "suspicious", (7, 8), "m_t = 1 on every drawn token of the response")
 EMPTY = Fault.of("lone-row-empty", "suspicious", (19, 37), "V(s_t) of every chosen token")
 APART = Fault.of("lone-row-log-probs", "suspicious", (2, 5, 6, 18, 37), "log-probs of the same tokens, row by row", "")
+OTHER_GROUP = Fault.of("lone-row-group", "suspicious", (1,), "rows of one group answer one prompt")
 LEAST_ROWS, LEAST_TOKENS = 8, 4
 FEW = 0.07  # of the rows
 
@@ -32,6 +33,25 @@ def rows_apart(e: Evidence) -> Iterator[Finding]:
         if e.dump.holds(name):
             yield from _empty(e, name)
     yield from _log_probs(e)
+    yield from _groups(e)
+
+
+def _groups(e: Evidence) -> Iterator[Finding]:
+    """Rows whose group is that of another prompt, where every other group has one prompt."""
+    if not e.has("group", "prompt_ids") or None in e.row("prompt_ids"):
+        return
+    asked = [tuple(line) for line in e.row("prompt_ids")]
+    seen: dict[object, Counter[tuple[object, ...]]] = {}
+    for group, prompt in zip(e.row("group"), asked, strict=True):
+        seen.setdefault(str(group), Counter())[prompt] += 1
+    rows = np.array(
+        [
+            seen[str(group)][prompt] == 1 and seen[str(group)].most_common(1)[0][1] >= 2
+            for group, prompt in zip(e.row("group"), asked, strict=True)
+        ]
+    )
+    if _few(e, rows, np.ones_like(rows)):
+        yield Finding(OTHER_GROUP, "group", _said(rows), (), float(rows.mean()))
 
 
 def _few(e: Evidence, rows: Bools, judged: Bools) -> bool:
@@ -112,7 +132,7 @@ def _empty(e: Evidence, name: str) -> Iterator[Finding]:
     elif name == "new_values" and e.has("values"):
         old = finite(e["values"])
         unit = max(float(np.std(old[e.mask])), 1e-9)
-        far = _outliers(finite(column) / unit, old / unit, e.mask, 0.5)
+        far = _outliers(finite(column) / unit, old / unit, e.mask, 0.5, 1.3)
         if _few(e, far, judged):
             yield Finding(EMPTY, name, _said(far) | {"column": name} | phrase("what", "audit.row_values_apart"))
 
@@ -122,12 +142,15 @@ def _log_probs(e: Evidence) -> Iterator[Finding]:
     if "old_log_probs" not in e.dump.columns:
         return
     told = updates.stray_rows(e)
-    for other, least in (("rollout_log_probs", 0.05), ("new_log_probs", 0.3), ("ref_log_probs", 0.3)):
+    # a row may leave its reference far behind, and an update may move one more than others
+    for other, least, times in (
+        ("rollout_log_probs", 0.05, 1.3), ("new_log_probs", 0.3, 2.0), ("ref_log_probs", 0.5, 3.0)
+    ):  # fmt: skip
         if other not in e.dump.columns or other in told or e.blamed & {"old_log_probs", other}:
             continue
         use = e.mask & np.isfinite(e["old_log_probs"]) & np.isfinite(e[other]) & ~not_drawn(e)
         use &= (e["old_log_probs"] != 0) & (e[other] != 0)
-        rows = _outliers(finite(e["old_log_probs"]), finite(e[other]), use, least)
+        rows = _outliers(finite(e["old_log_probs"]), finite(e[other]), use, least, times)
         if _few(e, rows, use.any(axis=1)):
             size = float(np.abs(e["old_log_probs"] - e[other])[use & rows[:, None]].mean())
             values = _said(rows) | {"column": "old_log_probs", "other": other, "size": size}
@@ -135,7 +158,7 @@ def _log_probs(e: Evidence) -> Iterator[Finding]:
             yield Finding(APART, other, values, places, float(rows.mean()))
 
 
-def _outliers(a: Floats, b: Floats, use: Bools, least: float) -> Bools:
+def _outliers(a: Floats, b: Floats, use: Bools, least: float, times: float) -> Bools:
     """[B] rows whose middle difference is beyond nearly every single one of the other rows."""
     gap, count = np.where(use, np.abs(a - b), np.nan), use.sum(axis=1)
     found = np.zeros(len(a), bool)
@@ -147,7 +170,7 @@ def _outliers(a: Floats, b: Floats, use: Bools, least: float) -> Bools:
     order = rows[np.argsort(middle[rows])]
     rest = order[: len(order) - max(1, int(FEW * len(order)))]
     top = float(np.nanquantile(gap[rest], 0.99))
-    found[rows] = middle[rows] > max(least, 1.3 * top)
+    found[rows] = middle[rows] > max(least, times * top)
     return found
 
 

@@ -150,6 +150,8 @@ def _advantages_as_mask(e: Evidence, variant: Variant) -> list[Match]:
 def whole_loss(e: Evidence) -> Iterator[Finding]:
     """The logged loss of policy and KL together; what is wrong with the policy's share is told of it alone."""
     rests = yield from total_loss.kl_share(e)
+    if declared_mode(e.settings) is None:
+        return  # what is left may be averaged in any way
     told = [list(policy_loss(Evidence(replace(e.dump, scalars=e.dump.scalars | {"pg_loss": rest})))) for rest in rests]
     named = (found for found in told if any(one.fault is OTHER_TERMS for one in found))
     yield from next(named, told[0] if told else [])

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import entropies, geometry, precision, updates
+from mingce.audit import entropies, geometry, precision, updated, updates
 from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
@@ -266,6 +266,9 @@ def entropy(e: Evidence) -> Iterator[Finding]:
             return
     if "old_log_probs" in e.blamed:
         return
+    if use.sum() >= ENOUGH and (proxy := entropies.proxy(e, use)) is not None:
+        yield proxy
+        return
     if use.sum() < ENOUGH or not _has_entropy(e, use) or geometry.retokenised(e):
         return
     old, h = only(e, "old_log_probs", use), only(e, "entropy", use)
@@ -378,5 +381,6 @@ CHECKS: tuple[Check, ...] = (
     Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
     Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,
+    *updated.CHECKS,
     precision.VALUES,  # last: columns out of line bring fill values inside the mask
 )  # fmt: skip

@@ -304,7 +304,8 @@ def _most(fits: Bools, off: Bools) -> bool:
 def _clamped(e: Evidence, found: Account, limit: float, off: Bools) -> Finding:
     given = e.settings.kl_clamp
     other = given is not None and abs(limit / given - 1) > 0.02 if given else False
-    level: Severity | None = "suspicious" if other else None
+    own = given is None and e.dump.source in ("verl", "trl", "openrlhf")  # which have no such limit
+    level: Severity | None = "suspicious" if other or own else None
     values = {"limit": limit, "found": found.penalty.kind if found.penalty else ""}
     return Finding(KL_CLAMP, "rewards", values, (), share_of_rows(off, found.quiet), severity=level)
 
