@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from mingce.audit.evidence import Bools, Floats, Ints
-from mingce.audit.misfits import SURE
+from mingce.audit.steps_of_credit import SURE
 from mingce.specs.comparisons import (
     BEST,
     BEST_STD,

@@ -26,12 +26,11 @@ from mingce.audit.recursion import (
     one_step,
     round_discount,
 )
-from mingce.audit.steps_of_credit import Step
+from mingce.audit.steps_of_credit import SURE, Step
 from mingce.record.dump import LOSS, RAW, unknown_estimator
 from mingce.specs import ESTIMATORS
 from mingce.specs.comparisons import BASELINE_OF_PROMPT, BASELINE_OF_TOKEN, SUMS_OF_REWARDS, WITHIN_PROMPT
 
-SURE = misfits.SURE
 SINGLE = 1e-5  # of the row's largest number: what sums over a long row lose in single precision
 
 # ── what can be wrong ──────────────────────────────────────────────────────────────────────────────────────────────

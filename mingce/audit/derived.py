@@ -10,8 +10,8 @@ from mingce.audit.credit import last_rows_cut
 from mingce.audit.evidence import Bools, Evidence, Floats, finite, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding
 from mingce.audit.kl import LARGEST, kl_estimates
-from mingce.audit.misfits import SURE
 from mingce.audit.recursion import Columns, following, one_step
+from mingce.audit.steps_of_credit import SURE
 
 DELTAS = Fault.of("td-error-disagrees", "bug", (), "δ_t = r_t + γV(s_{t+1}) − V(s_t)")
 RATIO = Fault.of("ratio-disagrees", "bug", (), "ρ_t = exp(log π_new − log π_old)")

@@ -1,4 +1,4 @@
-"""Comparisons within groups that were changed on the way: cut, over the length, by the others' deviation, one-sided …"""
+"""Comparisons within groups that were changed on the way: cut, over the length, by the others' deviation …"""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from mingce.audit.comparisons import Compared, Groups, Outcome, compare
 from mingce.audit.evidence import Floats
 from mingce.audit.finding import Fault, Finding, phrase
 from mingce.audit.group_batch import Batch
-from mingce.audit.misfits import SURE
+from mingce.audit.steps_of_credit import SURE
 from mingce.specs.comparisons import BIASED, MEAN, OTHERS, STD, WHITENED, WHITENED_ROWS, WITHIN
 
 CHANGED = Fault.of("group-advantage-changed", "suspicious", (1, 33), "A_i = (x_i − mean_g)/std_g", "")
@@ -107,7 +107,8 @@ def _others(b: Batch, x: Outcome) -> Iterator[tuple[str, Floats]]:
         return
     with np.errstate(all="ignore"):
         yield "audit.change_mean_magnitude", gap / np.where(alone, 1.0, g.mean(np.abs(gap)))
-        low, high = (np.array([pick(x.x[b.part == one]) for one in range(g.parts)])[b.part] for pick in (np.min, np.max))
+        parts = [x.x[b.part == one] for one in range(g.parts)]
+        low, high = (np.array([pick(part) for part in parts])[b.part] for pick in (np.min, np.max))
         yield "audit.change_range", gap / np.where(high > low, high - low, 1.0)
         yield "audit.change_range", (x.x - low) / np.where(high > low, high - low, 1.0)
         weight = np.exp(x.x - high)

@@ -10,7 +10,7 @@ from mingce.audit.comparisons import Compared, Outcome, compare
 from mingce.audit.evidence import Floats
 from mingce.audit.finding import Fault, Finding, Place, phrase
 from mingce.audit.group_batch import Batch
-from mingce.audit.misfits import SURE
+from mingce.audit.steps_of_credit import SURE
 from mingce.specs.comparisons import MEAN, WITHIN
 
 OTHER_BASELINE = Fault.of("group-other-baseline", "suspicious", (1,), "A_i = x_i − mean of its group", "")

@@ -15,7 +15,8 @@ from mingce.audit.group_batch import Batch
 from mingce.audit.group_changes import changed
 from mingce.audit.group_reasons import other_baseline, other_outcome
 from mingce.audit.groupings import Words, groupings, prompts
-from mingce.audit.misfits import ROWS_SWAPPED, SURE
+from mingce.audit.misfits import ROWS_SWAPPED
+from mingce.audit.steps_of_credit import SURE
 from mingce.audit.trajectories import split
 from mingce.audit.whitening import BASELINE, SCALE, SIGN
 from mingce.record.dump import LOSS, unknown_estimator

@@ -10,10 +10,10 @@ import numpy as np
 from mingce.audit import updates
 from mingce.audit.credit import last_rows_cut
 from mingce.audit.edges import not_drawn
-from mingce.audit.evidence import Bools, Evidence, Floats, finite
+from mingce.audit.evidence import Bools, Evidence, Floats, finite, rows_with
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
 
-NO_STOP = Fault.of("lone-row-without-stop", "suspicious", (7, 36), "y_e ∈ stop ids unless the length limit ended the row")
+NO_STOP = Fault.of("lone-row-without-stop", "suspicious", (7, 36), "y_e ∈ stop ids unless the limit ended the row")
 STOP_INSIDE = Fault.of("lone-row-stop-inside", "suspicious", (8, 36), "y_t ∉ stop ids for t < e")
 MASKED = Fault.of("lone-row-mask", "suspicious", (7, 8), "m_t = 1 on every drawn token of the response")
 EMPTY = Fault.of("lone-row-empty", "suspicious", (19, 37), "V(s_t) of every chosen token")
@@ -77,11 +77,11 @@ def _stop(e: Evidence) -> int | None:
 
 def _ends(e: Evidence) -> Iterator[Finding]:
     stop = _stop(e)
-    if stop is None or e.dump.partial or e.has("stop_ids") and len(e.stop_ids) > 1:
+    if stop is None or e.dump.partial or (e.has("stop_ids") and len(e.stop_ids) > 1):
         return
     ids, at = e.dump.columns["token_ids"], np.arange(len(e.mask))
     last = np.maximum(e.last, 0)
-    alive = e.mask.any(axis=1)
+    alive = rows_with(e.mask)
     ended = ids[at, last] == stop
     short = alive & (e.last < e.mask.shape[1] - 1) & ~last_rows_cut(e)
     without = short & ~ended
@@ -92,7 +92,7 @@ def _ends(e: Evidence) -> Iterator[Finding]:
     inside = followed & (ids == stop)
     if _few(e, without, short) and not inside[~without].any():
         yield Finding(NO_STOP, "token_ids", _said(without) | {"stop": stop}, (), float(without.sum() / short.sum()))
-    rows = inside.any(axis=1)
+    rows = rows_with(inside)
     if _few(e, rows, alive) and e.settings.eos_id is None:
         places = e.places(inside, np.full(e.mask.shape, np.nan), ids.astype(np.float64))
         yield Finding(STOP_INSIDE, "token_ids", _said(rows) | {"stop": stop}, places, float(rows.mean()))
@@ -102,14 +102,14 @@ def _masks(e: Evidence) -> Iterator[Finding]:
     """Tokens at the edge of a response that are attended, and masked out in few rows only."""
     if "attention_mask" not in e.dump.columns or not e.mask.shape[1]:
         return
-    attended, alive = e.attended, e.mask.any(axis=1)
+    attended, alive = e.attended, rows_with(e.mask)
     before = attended & (np.cumsum(e.mask, axis=1) == 0)
     after = attended & (np.arange(e.mask.shape[1])[None, :] > e.last[:, None])
     stop = _stop(e)
     if stop is not None:
         after &= rows_with_stop(e, after, stop)[:, None]
     for edge, key in ((before, "audit.mask_front"), (after, "audit.mask_back")):
-        rows = edge.any(axis=1) & alive
+        rows: Bools = rows_with(edge) & alive
         if key == "audit.mask_back" and stop is None:
             continue
         if _few(e, rows, alive) and not e.has("loss_mask"):
@@ -151,7 +151,7 @@ def _log_probs(e: Evidence) -> Iterator[Finding]:
         use = e.mask & np.isfinite(e["old_log_probs"]) & np.isfinite(e[other]) & ~not_drawn(e)
         use &= (e["old_log_probs"] != 0) & (e[other] != 0)
         rows = _outliers(finite(e["old_log_probs"]), finite(e[other]), use, least, times)
-        if _few(e, rows, use.any(axis=1)):
+        if _few(e, rows, rows_with(use)):
             size = float(np.abs(e["old_log_probs"] - e[other])[use & rows[:, None]].mean())
             values = _said(rows) | {"column": "old_log_probs", "other": other, "size": size}
             places = e.places(use & rows[:, None], e[other], e["old_log_probs"])

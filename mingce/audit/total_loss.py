@@ -102,7 +102,8 @@ def parts(e: Evidence) -> Iterator[Finding]:
     """loss = pg_loss + β·kl_loss − c·entropy + c_v·vf_loss, of the parts that were logged with it."""
     scalars, found = e.dump.scalars, e.dump.scalars["loss"]
     price, bonus = number(e, "kl_loss_coef"), number(e, "entropy_coef")
-    kl, entropy = (scalars.get(one, scalars.get(two)) for one, two in (("kl_loss", "kl_mean"), ("entropy_loss", "entropy_mean")))
+    kl = scalars.get("kl_loss", scalars.get("kl_mean"))
+    entropy = scalars.get("entropy_loss", scalars.get("entropy_mean"))
     terms: list[tuple[float, ...]] = [(scalars["pg_loss"],)]
     terms.append((0.0, price * kl) if price and kl is not None else (0.0,))
     terms.append((0.0, -bonus * entropy) if bonus and entropy is not None else (0.0,))
@@ -123,7 +124,8 @@ def parts(e: Evidence) -> Iterator[Finding]:
                     yield Finding(SCALED, "loss", said | factor(whole), place)
                     return
     # a KL or an entropy whose coefficient is not known may be in it
-    unknown = price is None and (e.has("ref_log_probs") or kl is not None) or bonus is None and entropy is not None
+    priced = price is None and (e.has("ref_log_probs") or kl is not None)
+    unknown = priced or (bonus is None and entropy is not None)
     if not unknown and value is None and abs(sums[-1] - found) > 0.05 * abs(sums[-1]):
         yield Finding(NO_FIT, "loss", said, place)
 

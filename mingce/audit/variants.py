@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
 import numpy as np
@@ -42,8 +42,8 @@ def other_recursion(e: Evidence, step: Step, found: Discount) -> Finding | None:
         solved = _solved(law, step, step.pairs)
         if solved is None or (law.name and abs(solved[0] - _usual(law.key)) < ONE):
             continue
-        said = {"factor": solved[0] if len(law.free) > 2 else 1.0, "name": law.name}
-        return _finding(e, step, law.key, step.pairs, said)
+        told: dict[str, object] = {"factor": float(solved[0]) if len(law.free) > 2 else 1.0, "name": law.name}
+        return _finding(e, step, law.key, step.pairs, told)
     return None
 
 
@@ -52,7 +52,7 @@ def _usual(key: str) -> float:
     return {"audit.rewards_times": 1.0, "audit.value_times": -1.0}.get(key, 0.0)
 
 
-def _finding(e: Evidence, step: Step, key: str, where: Bools, said: dict[str, object]) -> Finding:
+def _finding(e: Evidence, step: Step, key: str, where: Bools, said: Mapping[str, object]) -> Finding:
     c, gamma, lam = step.columns, either(e.settings.gamma, 1.0), either(e.settings.lam, 0.95)
     expected = c.rewards - c.values + gamma * following(c.values, step.mask)
     expected = expected + gamma * lam * following(c.advantages, step.mask)
@@ -98,7 +98,7 @@ def _solved(law: Law, step: Step, where: Bools) -> Floats | None:
     weight = 1 / np.maximum(step.room.flat[at], 1e-300)
     design = np.stack([column.flat[at] for column in law.free], axis=1) * weight[:, None]
     y = (law.target - law.fixed).flat[at] * weight
-    solved: Floats = np.linalg.lstsq(design, y, rcond=None)[0]
+    solved = np.asarray(np.linalg.lstsq(design, y, rcond=None)[0], np.float64)
     left = y - design @ solved
     gamma, decay = float(solved[-2]), float(solved[-1])
     plausible = -0.02 <= gamma <= 1.02 and -0.02 <= decay <= max(gamma, 0.0) + 0.02

@@ -14,7 +14,7 @@ from mingce.audit import baselines, factors, misfits
 from mingce.audit.credit import raw_advantages, raw_error, step_of
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, finite, part_numbers, rows_with, share_of_rows, shift
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, phrase
-from mingce.audit.misfits import SURE
+from mingce.audit.steps_of_credit import SURE
 from mingce.record.dump import LOSS, RAW
 from mingce.specs.comparisons import BY_CRITIC
 
