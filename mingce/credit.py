@@ -49,13 +49,19 @@ def credit_columns(
     ledger: Ledger, spec: Estimator, settings: Mapping[str, Any], bootstrap: Tensor | None = None
 ) -> dict[str, Tensor]:
     """The estimator's columns from those of the ledger; with a critic, deltas and returns too."""
-    inputs: dict[str, Any] = {name: ledger.row(name) if name in ROW_COLUMNS else ledger[name] for name in spec.inputs}
+    inputs: dict[str, Any] = {name: _input(ledger, name) for name in spec.inputs}
     arguments = spec.arguments(inputs, settings, bootstrap)
     columns = function_of(spec)(**arguments).columns()
     if spec.needs_critic:
         gamma = arguments.get("gamma", settings.get("gamma", 1.0))
         columns["deltas"] = td_errors(ledger["rewards"], ledger["values"], ledger.mask, gamma, bootstrap)
     return columns
+
+
+def _input(ledger: Ledger, name: str) -> Any:
+    if name == "turn" and name not in ledger:  # an answer without an environment is one turn
+        return torch.zeros_like(ledger["token_ids"])
+    return ledger.row(name) if name in ROW_COLUMNS else ledger[name]
 
 
 def whitens(config: Config) -> bool:

@@ -140,6 +140,10 @@ def _calls_each(ledger: Ledger) -> float:
     return sum(ledger.rows.get("tool_calls", [])) / _conversations(ledger)
 
 
+def _called_share(ledger: Ledger) -> float:
+    return sum(bool(calls) for calls in ledger.rows.get("tool_calls", [])) / _conversations(ledger)
+
+
 def _segments_each(ledger: Ledger) -> float:
     return len(ledger) / _conversations(ledger)
 
@@ -209,6 +213,7 @@ METRICS: tuple[Metric, ...] = (
     *_of_lengths("prompt_length", _prompt_lengths),
     *_of_conversations("agent/turns", _turns),
     Metric("agent/tool_calls", ("turn",), "conversations", _calls_each),
+    Metric("agent/called_share", ("turn",), "conversations", _called_share),
     Metric("agent/malformed_share", ("turn",), "calls", _malformed_share),
     Metric("agent/failed_share", ("turn",), "share", _share_of_rows("finish_reason", lambda value: value == "error")),
     Metric("agent/drift_share", ("turn",), "share", _share_of_rows("drift", lambda value: value >= 0)),

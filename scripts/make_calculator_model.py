@@ -14,7 +14,7 @@ import argparse
 import math
 import random
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -48,6 +48,7 @@ class Lesson:
     learning_rate: float
     warm_up: int
     spoiled: float
+    batch: int = BATCH
 
 
 KNOW = Lesson("know", 3_000, 5e-3, warm_up=100, spoiled=0.0)
@@ -161,17 +162,21 @@ def to_batch(tokenizer: PreTrainedTokenizerFast, shown: Sequence[Sequence[Piece]
     return batch
 
 
-def batches(tokenizer: PreTrainedTokenizerFast, lesson: Lesson) -> Iterator[Batch]:
+Demonstrate = Callable[[random.Random, float], list[Piece]]
+"""A conversation, spoiled with that probability."""
+
+
+def batches(tokenizer: PreTrainedTokenizerFast, lesson: Lesson, demonstrate: Demonstrate) -> Iterator[Batch]:
     rng = random.Random(f"{SEED} {lesson.name}")
     for _ in range(lesson.steps):
-        yield to_batch(tokenizer, [demonstration(rng, lesson.spoiled) for _ in range(BATCH)])
+        yield to_batch(tokenizer, [demonstrate(rng, lesson.spoiled) for _ in range(lesson.batch)])
 
 
-def teach(model: Any, tokenizer: PreTrainedTokenizerFast, lesson: Lesson) -> None:
+def teach(model: Any, tokenizer: PreTrainedTokenizerFast, lesson: Lesson, demonstrate: Demonstrate) -> None:
     """Imitate the lesson's conversations: AdamW, warm-up, cosine decay, progress printed."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=lesson.learning_rate, betas=(0.9, 0.98), weight_decay=0.01)
     started = time.process_time()
-    for step, batch in enumerate(batches(tokenizer, lesson), start=1):
+    for step, batch in enumerate(batches(tokenizer, lesson, demonstrate), start=1):
         fade = 0.5 * (1 + math.cos(math.pi * step / lesson.steps))
         optimizer.param_groups[0]["lr"] = lesson.learning_rate * min(step / lesson.warm_up, fade)
         logits = model(input_ids=batch.ids).logits[:, :-1].flatten(0, 1)
@@ -233,7 +238,7 @@ def main() -> None:
     tokenizer = build_tokenizer()
     model = build_model(tokenizer)
     for lesson in (KNOW, DOUBT):
-        teach(model, tokenizer, lesson)
+        teach(model, tokenizer, lesson, demonstration)
     model.save_pretrained(arguments.out)
     tokenizer.save_pretrained(arguments.out)
     (arguments.out / "model.safetensors").chmod(0o644)

@@ -16,6 +16,7 @@ class Batch:
     mask: Tensor
     bootstrap: Tensor
     group: list[int]
+    turn: Tensor
     seed: int
 
     def randn(self, *shape: int) -> Tensor:
@@ -43,7 +44,9 @@ def batches(draw: st.DrawFn, max_rows: int = 5, max_width: int = 100, min_rows: 
         "empty": torch.zeros_like(mask),
     }[kind]
     group = torch.randint(0, 3, (rows,), generator=generator).tolist()
-    return Batch(rewards, values, mask, scale * torch.randn(rows, generator=generator), group, seed)
+    after = scale * torch.randn(rows, generator=generator)
+    turn = (torch.rand((rows, width), generator=generator) < draw(st.sampled_from([0.0, 0.1, 0.5]))).cumsum(dim=1)
+    return Batch(rewards, values, mask, after, group, turn, seed)
 
 
 unit = st.one_of(st.sampled_from([0.0, 1.0, 0.95, 0.99]), st.floats(0, 1, width=32))

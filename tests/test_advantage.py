@@ -29,6 +29,7 @@ def arguments(name: str, batch: Batch, gamma: float, lam: float, k: int) -> dict
         "response_mask": batch.mask,
         "bootstrap": batch.bootstrap,
         "attention_weights": batch.randn().abs(),
+        "turn": batch.turn,
         "group": batch.group,
         "greedy_score": batch.bootstrap.flip(0),
         "gamma": gamma,

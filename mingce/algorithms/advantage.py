@@ -112,6 +112,42 @@ def n_step(
     return Credit(advantages, advantages + keep(values, states.mask))
 
 
+def turn_gae(
+    rewards: Tensor,
+    values: Tensor,
+    response_mask: Tensor,
+    turn: Tensor,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Tensor | None = None,
+) -> Credit:
+    """GAE with a turn as one action: its reward is the sum of its tokens', its value that of its first token.
+
+    Every token of a turn has the turn's advantage A_k, and A_k + V_k as the critic's target. γ and λ count turns.
+    """
+    unit_interval(gamma=gamma, lam=lam)
+    states = _states(rewards, values, response_mask, bootstrap)
+    same_shape(states.mask, turn=turn)
+    place, first = _places_of_turns(states.mask, turn)
+    count = int(place.max()) + 1 if place.numel() else 0
+    shape = len(place), count
+    paid = states.rewards.new_zeros(shape).scatter_add_(1, place, keep(states.rewards, states.mask))
+    begun = states.values.new_zeros(shape).scatter_add_(1, place, keep(states.values, first))
+    there = torch.zeros(shape, device=place.device).scatter_add_(1, place, first.float()) > 0
+    advantages, returns = scan.generalised_advantages(paid, begun, there, states.after, gamma, lam)
+    return Credit(*(keep(column.gather(1, place), states.mask) for column in (advantages, returns)))
+
+
+def _places_of_turns(mask: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
+    """[B, T]: the how-manieth turn of its row a chosen slot is in, and whether it is that turn's first one."""
+    slots = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
+    latest = torch.where(mask, slots, -1).cummax(dim=1).values  # the last chosen slot up to here
+    before = torch.cat([latest.new_full((len(mask), 1), -1), latest], dim=1)[:, :-1]
+    changed = turn != turn.gather(1, before.clamp(min=0))
+    first = mask & (changed | (before < 0))
+    return (first.long().cumsum(dim=1) - 1).clamp(min=0), first
+
+
 # ── sharing out the response's reward ──────────────────────────────────────────────────────────────────────────────
 
 

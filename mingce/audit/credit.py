@@ -100,7 +100,7 @@ def step_of(e: Evidence) -> Step:
 def no_recursion(e: Evidence) -> bool:
     """Whether the settings name an estimator whose advantages are no sums over what comes later."""
     spec = ESTIMATORS.get(e.settings.estimator or "")
-    return unknown_estimator(e.dump) is not None or (spec is not None and spec.kind in ("window", "share"))
+    return unknown_estimator(e.dump) is not None or (spec is not None and spec.kind in ("window", "turns", "share"))
 
 
 def recursion(e: Evidence) -> Iterator[Finding]:

@@ -11,7 +11,7 @@ from pathlib import Path
 from mingce.base.errors import RunError
 from mingce.base.texts import sentence
 
-EMBEDDED_MODELS = {name: Path(__file__).parent.parent / "models" / name for name in ("tiny", "calculator")}
+EMBEDDED_MODELS = {name: Path(__file__).parent.parent / "models" / name for name in ("tiny", "calculator", "search")}
 """Models that come with the package, by name."""
 
 _STEP = re.compile(r"step-([0-9]{6,12})")

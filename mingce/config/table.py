@@ -112,6 +112,7 @@ class AgentConfig:
     max_turns: int = 4
     turn_tokens: int = 0
     observation_tokens: int = 0
+    mask_observations: bool = True
     workers: int = 8
     time_limit: float = 30.0
     on_error: str = "0"

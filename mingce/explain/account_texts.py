@@ -147,6 +147,13 @@ SECTIONS: tuple[Section, ...] = (
         "R_t = A_t + V(s_t)",
         "R_{t} = {advantage} + {value} = {return}",
         needs=("return", "advantage", "value"),
+        lacks=("by_turns",),
+    ),
+    written(
+        "return/turns",
+        "R_t = A_k + V_k",
+        "R_{t} = {advantage} + {turn_value} = {return}",
+        needs=("return", "advantage", "turn_value", "by_turns"),
     ),
     written(
         "whitening",

@@ -23,6 +23,7 @@ from mingce.specs import ESTIMATORS, POLICY_LOSSES, find_estimator
 from mingce.specs.estimators import GAE
 from mingce.specs.kl import FULL
 from mingce.specs.losses import policy_ratio
+from mingce.specs.rows import zeros
 from mingce.specs.settings import AccountSettings
 
 Row = Sequence[float]
@@ -230,7 +231,7 @@ def _policy_losses(
 
 def _can_assign(settings: Mapping[str, Any], there: Sequence[str]) -> bool:
     spec = find_estimator(settings["estimator"])
-    return spec.twin is not None and all(name in there for name in spec.inputs)
+    return spec.twin is not None and all(name in there or name == "turn" for name in spec.inputs)
 
 
 def _credit(
@@ -238,6 +239,7 @@ def _credit(
 ) -> dict[str, Any]:
     row: dict[str, list[Any]] = {name: [_plain(columns[name])] for name in columns} | {"response_mask": [mask]}
     row |= {name: [x] for name, x in inputs.items()}
+    row.setdefault("turn", zeros([mask]))
     credit = find_estimator(settings["estimator"]).estimate(row, settings, [after])
     named = {"deltas": credit.deltas, "advantages": credit.advantages, "returns": credit.returns}
     return {name: rows[0] for name, rows in named.items() if rows is not None}

@@ -12,6 +12,7 @@ from mingce.specs import ESTIMATORS, POLICY_LOSSES
 from mingce.specs.facts import Facts, group_facts, no_group, without_gaps
 from mingce.specs.kl import kl_name
 from mingce.specs.losses import policy_ratio
+from mingce.specs.rows import zeros
 
 Computed = dict[str, Sequence[Any]]
 MOST_TERMS = 20_000_000
@@ -84,6 +85,7 @@ def _credit(rollout: Rollout) -> Computed:
         if siblings is None:
             return found
         row, own = siblings
+    row.setdefault("turn", zeros(row["response_mask"]))
     row |= {name: [x] * len(row["response_mask"]) for name, x in rollout.row_inputs.items() if x is not None}
     if any(name not in row for name in spec.inputs):
         return found

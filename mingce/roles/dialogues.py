@@ -84,10 +84,12 @@ def ledger_of(plays: Sequence[Play], actor: Actor, rows_of: dict[str, Sequence[A
         "drift": [one.drift if segment is _transcript(one).segments[-1] else -1 for _, one, segment in parts],
     }
     assert actor.worlds is not None
-    ledger = Ledger(column("ids", torch.long, actor.pad_id), column("chosen", torch.bool, False), present, rows)
+    chosen = column("chosen", torch.bool, False)
+    mask = chosen if actor.worlds.config.mask_observations else present
+    ledger = Ledger(column("ids", torch.long, actor.pad_id), mask, present, rows)
     columns = {"turn": column("turns", torch.long), "role": column("roles", torch.long)}
     actor.worlds.measured = {
-        "agent/ids_as_sampled": ids_as_sampled(ledger, plays),
+        "agent/ids_as_sampled": ids_as_sampled(ledger, chosen, plays),
         "timing_s/tools": sum(one.seconds for one in plays),
     }
     actor.worlds.clocks = [_clock(one, segment) for _, one, segment in parts]
@@ -103,13 +105,13 @@ def _clock(one: Play, segment: Segment) -> list[TurnClock]:
     ]
 
 
-def ids_as_sampled(ledger: Ledger, plays: Sequence[Play]) -> float:
+def ids_as_sampled(ledger: Ledger, chosen: Tensor, plays: Sequence[Play]) -> float:
     """The share of conversations whose chosen ids in the ledger are, one behind the other, those that were drawn."""
-    chosen: dict[int, list[int]] = {}
+    kept: dict[int, list[int]] = {}
     for row, number in enumerate(ledger.row("conversation")):
-        chosen.setdefault(number, []).extend(ledger["token_ids"][row][ledger.mask[row]].tolist())
+        kept.setdefault(number, []).extend(ledger["token_ids"][row][chosen[row]].tolist())
     drawn = [[token for turn in _transcript(one).turns for token in turn] for one in plays]
-    return sum(chosen[number] == ids for number, ids in enumerate(drawn)) / max(len(plays), 1)
+    return sum(kept[number] == ids for number, ids in enumerate(drawn)) / max(len(plays), 1)
 
 
 def _transcript(one: Play) -> Any:

@@ -28,9 +28,9 @@ class CriticCredit(NamedTuple):
     returns: Matrix
 
 
-Kind = Literal["recursion", "window", "share", "group", "own"]
-"""From the next token's advantage; over the next tokens' TD errors; a part of the row's total; against its group; one's
-own function."""
+Kind = Literal["recursion", "window", "turns", "share", "group", "own"]
+"""From the next token's advantage; over the next tokens' TD errors; from the next turn's advantage; a part of the row's
+total; against its group; one's own function."""
 Twin = Callable[..., CriticCredit | Matrix]
 T = TypeVar("T", bound=Twin)
 
@@ -91,7 +91,7 @@ class Estimator:
 
     def effective_lambda(self, lam: float | None) -> float | None:
         """The λ of GAE that it amounts to under this setting; None if it is no GAE."""
-        return lam if "lam" in self.settings else self.fixed_lambda
+        return lam if "lam" in self.settings and self.kind == "recursion" else self.fixed_lambda
 
 
 TRUNCATIONS = ("zero", "bootstrap", "mask")

@@ -138,6 +138,51 @@ def n_step(
     return _with_critic(rewards, values, response_mask, gamma, bootstrap, advantage)
 
 
+# ── a turn as one action ───────────────────────────────────────────────────────────────────────────────────────────
+
+
+def turns_of(mask: Sequence[int | bool], turn: Row) -> list[list[int]]:
+    """The chosen slots of a row, one list a turn; a new one begins where the turn's number changes."""
+    slots = chosen(mask)
+    starts = [k for k in range(len(slots)) if k == 0 or turn[slots[k]] != turn[slots[k - 1]]]
+    ends = [starts[i + 1] if i + 1 < len(starts) else len(slots) for i in range(len(starts))]
+    return [slots[start:end] for start, end in zip(starts, ends, strict=True)]
+
+
+@define(
+    kind="turns",
+    zh="按轮的广义优势估计：一轮是一个动作，整轮共用一个优势",
+    en="generalised advantage estimation over turns: a turn is one action, and its tokens share its advantage",
+    formula="A_k = δ_k + γλ·A_{k+1},  δ_k = Σ_{t∈k} r_t + γ·V_{k+1} − V_k,  V_k = V(s_t) of the turn's first token",
+    numbers="A_{t} = {return} − {turn_value} = {advantage}",
+    inputs=(*_STATES, "turn"),
+    settings=("gamma", "lam"),
+)
+def turn_gae(
+    rewards: Column,
+    values: Column,
+    response_mask: MaskColumn,
+    turn: Column,
+    gamma: float = 1.0,
+    lam: float = 0.95,
+    bootstrap: Row | None = None,
+) -> CriticCredit:
+    """γ and λ count turns. Every token of a turn has the turn's advantage, and its λ-return as the critic's target."""
+    advantages, returns = zeros(response_mask), zeros(response_mask)
+    for b, row in enumerate(response_mask):
+        value_after = 0.0 if bootstrap is None else bootstrap[b]
+        advantage_after = 0.0
+        for slots in reversed(turns_of(row, turn[b])):
+            value = values[b][slots[0]]
+            delta = math.fsum(rewards[b][t] for t in slots) + gamma * value_after - value
+            advantage_after = delta + gamma * lam * advantage_after
+            value_after = value
+            for t in slots:
+                advantages[b][t] = advantage_after
+                returns[b][t] = advantage_after + value
+    return CriticCredit(advantages, gae(rewards, values, response_mask, gamma, 0.0, bootstrap).deltas, returns)
+
+
 GAE, MONTE_CARLO = gae.__name__, monte_carlo.__name__
 """The default, and what it is compared with."""
 

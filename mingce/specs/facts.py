@@ -77,7 +77,8 @@ def row_of(columns: Columns, settings: Settings, bootstrap: float, whitening: An
         "total": total,
         "bootstrap": bootstrap,
         "flat": flat,
-        "flat_credit": flat and reads_values(settings["estimator"]),
+        "flat_credit": flat and reads(settings["estimator"], "values"),
+        "by_turns": True if reads(settings["estimator"], "turn") else None,
         "beta": settings["beta"],
         "gamma": settings["gamma"],
         "lam": settings["lam"],
@@ -108,10 +109,10 @@ def says_one_number(values: Sequence[float | None] | None, slots: Sequence[int],
     return not any(abs(x - first) > SAME for x in others)
 
 
-def reads_values(estimator: str | None) -> bool:
-    """Whether the estimator holds rewards against a critic's estimates."""
+def reads(estimator: str | None, column: str) -> bool:
+    """Whether the estimator reads a column: `values`, a critic's estimates, or `turn`, a turn being one action."""
     spec = ESTIMATORS.get(estimator or "")
-    return spec is not None and "values" in spec.inputs
+    return spec is not None and column in spec.inputs
 
 
 def group_facts(rewards: Column, masks: MaskColumn, own: int) -> Facts:
@@ -159,6 +160,7 @@ def token_facts(t: int, columns: Columns, row: Row) -> Facts:
         "advantage": advantage,
         "next_advantage": 0.0 if last else at(columns, "advantages", t if after is None else after),
         "return": target,
+        "turn_value": difference(target, advantage),
         "baseline": difference(shared["total"], advantage),
         "share": share_of(advantage, shared["total"], shared["count_chosen"]),
         "whitened": at(columns, "whitened_advantages", t),

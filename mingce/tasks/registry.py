@@ -11,7 +11,7 @@ from mingce.base.user_files import names_file
 from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.data_columns import Keys, examples_of
 
-EMBEDDED = ("arithmetic", "calculator", "counting")
+EMBEDDED = ("arithmetic", "calculator", "counting", "search")
 SKYRL = "skyrl_gym:"
 NAMES = (
     *EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "textarena:NAME", f"{SKYRL}NAME",
@@ -87,6 +87,10 @@ def find_task(
             from mingce.tasks.calculator import Calculator
 
             return Calculator(lang, options)
+        if name == "search":
+            from mingce.tasks.search.task import Search
+
+            return Search(lang, options)
         if kind == "reasoning_gym" and rest:
             from mingce.tasks.reasoning_gym import ReasoningGym
 

@@ -107,9 +107,15 @@ def _load_tool(spec: str) -> AnyTool:
         from mingce.tasks.python_tool import PythonTool
 
         return PythonTool(how)
+    if kind == "search":
+        from mingce.tasks.search.tool import SearchTool
+
+        return SearchTool(how)
     path, name = split_file_spec(spec) or (None, "")
     if path is None or not name:
-        raise SettingError(f"agent.tools names '{spec}'; name python, or a function as path/to/file.py:function.")
+        raise SettingError(
+            f"agent.tools names '{spec}'; name python, search:WHERE, or a function as path/to/file.py:function."
+        )
     return Tool(find_callable(path, name, SettingError), name)
 
 

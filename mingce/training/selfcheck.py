@@ -10,6 +10,7 @@ from mingce.base.errors import ModelError
 from mingce.base.texts import sentence
 from mingce.config import Config
 from mingce.ledger import Ledger
+from mingce.models.conversations import ASSISTANT
 from mingce.models.micro_batches import padded_batches
 from mingce.roles.actor import Actor
 
@@ -40,8 +41,9 @@ def self_check(ledger: Ledger, actor: Actor, config: Config) -> str:
         said.append(sentence("training.check_kl", gap=gap))
     s = config.sampling
     if s.top_k == 0 and s.top_p == 1.0 and s.min_p == 0.0:
-        gaps = (old - ledger["rollout_log_probs"])[mask].abs().float()
-        gap, mean = largest(old - ledger["rollout_log_probs"]), float(gaps.mean()) if len(gaps) else 0.0
+        drawn = mask & (ledger["role"] == ASSISTANT) if "role" in ledger else mask  # mask_observations may be false
+        gaps = (old - ledger["rollout_log_probs"])[drawn].abs()
+        gap, mean = (float(gaps.max()), float(gaps.float().mean())) if len(gaps) else (0.0, 0.0)
         usual = USUAL.get(actor.dtype, 64) * torch.finfo(actor.dtype).eps
         if gap > limit or mean > WRONG * usual:
             raise ModelError(

@@ -18,6 +18,7 @@ from mingce.explain.equations.tree import Hole, Unknown
 from mingce.specs import ESTIMATORS, KL_KINDS, Estimator
 from mingce.specs.estimators import GAE
 from mingce.specs.losses import POLICY_LOSSES, policy_ratio
+from mingce.specs.rows import zeros
 
 TRIALS = 6
 SEED = 20240229
@@ -172,7 +173,7 @@ def computed(columns: Columns, settings: dict[str, float], end: float, kl: str, 
         columns["rewards"] = reference.kl_rewards([columns["scores"]], [columns["kl"]], one, settings["beta"])[0]
     spec = _usable(estimator)
     inputs: dict[str, list[list[float]]] = {name: [column] for name, column in columns.items()}
-    row = {**inputs, "response_mask": one, "greedy_score": [0.3], "group": [0]}
+    row = {**inputs, "response_mask": one, "greedy_score": [0.3], "group": [0], "turn": zeros(one)}
     chosen = {"gamma": settings["gamma"], "lam": settings["lam"], "n": 2, "k": 2}
     credit = spec.estimate(row, chosen, [end])
     columns["deltas"] = reference.td0([columns["rewards"]], [columns["values"]], one, settings["gamma"], [end]).deltas[

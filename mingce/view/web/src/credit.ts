@@ -19,7 +19,7 @@ export interface Credit {
 
 /** One line of the table of estimators (mingce/specs/estimators.py). */
 export interface EstimatorSpec {
-  kind: "recursion" | "window" | "share" | "group";
+  kind: "recursion" | "window" | "turns" | "share" | "group";
   zh: string;
   en: string;
   formula: string;
@@ -56,6 +56,7 @@ export interface Batch {
   after?: Row;
   group?: readonly unknown[];
   attention?: Column;
+  turn?: Column;
   /** Numbers of a row by name, the same for all rows of a prompt. */
   rowInputs?: Readonly<Record<string, number | null>>;
 }
@@ -86,7 +87,7 @@ const needsCritic = (spec: EstimatorSpec): boolean => spec.inputs.includes("valu
 /** The λ of a sum of discounted TD errors, 1 where it has none; null for an estimator that is no such sum. */
 export function effectiveLambda(name: string, lam: number): number | null {
   const spec = specOf(name);
-  return spec && needsCritic(spec) ? (specs.effective_lambda(spec, lam) ?? 1) : null;
+  return spec && needsCritic(spec) && !spec.inputs.includes("turn") ? (specs.effective_lambda(spec, lam) ?? 1) : null;
 }
 
 export function estimate(name: Estimator, batch: Batch, settings: CreditSettings): Credit {
@@ -98,6 +99,7 @@ export function estimate(name: Estimator, batch: Batch, settings: CreditSettings
     values: batch.values ?? specs.zeros(mask),
     group: batch.group ?? mask.map(() => 0),
     attention_weights: batch.attention ?? specs.zeros(mask),
+    turn: batch.turn ?? specs.zeros(mask),
   };
   for (const [input, x] of Object.entries(batch.rowInputs ?? {})) columns[input] = mask.map(() => x ?? 0);
   const inputs = spec.inputs.map((input) => columns[input]);

@@ -22,7 +22,7 @@ export function limited(value, clamp) {
 }
 
 export function effective_lambda(self, lam) {
-  return (self.settings.includes("lam") ? lam : self.fixed_lambda);
+  return ((self.settings.includes("lam") && (self.kind === "recursion")) ? lam : self.fixed_lambda);
 }
 
 export function _with_critic(rewards, values, mask, gamma, bootstrap, advantage) {
@@ -82,6 +82,34 @@ export function n_step(rewards, values, response_mask, gamma = 1.0, n = 5, boots
     return fsum(list(enumerate(slice(errors, k, (k + n)))).map(([j, error]) => ((gamma ** j) * error)));
   }
   return _with_critic(rewards, values, response_mask, gamma, bootstrap, advantage);
+}
+
+export function turns_of(mask, turn) {
+  let ends, slots, starts;
+  slots = chosen(mask);
+  starts = list(range(slots.length)).filter((k) => ((k === 0) || (turn[slots[k]] !== turn[slots[(k - 1)]]))).map((k) => k);
+  ends = list(range(starts.length)).map((i) => (((i + 1) < starts.length) ? starts[(i + 1)] : slots.length));
+  return list(zip(starts, ends)).map(([start, end]) => slice(slots, start, end));
+}
+
+export function turn_gae(rewards, values, response_mask, turn, gamma = 1.0, lam = 0.95, bootstrap = null) {
+  let advantage_after, advantages, delta, returns, value, value_after;
+  [advantages, returns] = [zeros(response_mask), zeros(response_mask)];
+  for (const [b, row] of enumerate(response_mask)) {
+    value_after = ((bootstrap == null) ? 0.0 : bootstrap[b]);
+    advantage_after = 0.0;
+    for (const slots of reversed(turns_of(row, turn[b]))) {
+      value = values[b][slots[0]];
+      delta = ((fsum(list(slots).map((t) => rewards[b][t])) + (gamma * value_after)) - value);
+      advantage_after = (delta + ((gamma * lam) * advantage_after));
+      value_after = value;
+      for (const t of slots) {
+        advantages[b][t] = advantage_after;
+        returns[b][t] = (advantage_after + value);
+      }
+    }
+  }
+  return { advantages: advantages, deltas: gae(rewards, values, response_mask, gamma, 0.0, bootstrap).deltas, returns: returns };
 }
 
 export function share(rewards, mask, weight) {
@@ -332,7 +360,7 @@ export function row_of(columns, settings, bootstrap, whitening, others) {
   [old, new_] = [(columns["old_log_probs"] ?? null), (columns["new_log_probs"] ?? null)];
   known = ((old != null) && (new_ != null) && (slots.length > 0));
   flat = says_one_number((columns["values"] ?? null), slots, bootstrap);
-  shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "flat": flat, "flat_credit": (flat && reads_values(settings["estimator"])), "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
+  shared = ({ "T": mask.length, "count_chosen": slots.length, "own": total, "total": total, "bootstrap": bootstrap, "flat": flat, "flat_credit": (flat && reads(settings["estimator"], "values")), "by_turns": (reads(settings["estimator"], "turn") ? true : null), "beta": settings["beta"], "gamma": settings["gamma"], "lam": settings["lam"], "gamma_lam": product(settings["gamma"], settings["lam"]), "n": settings["n"], "k": settings["k"], "kl_estimator": settings["kl_estimator"], "clip_low": low, "clip_high": high, "low_bound": ((low == null) ? null : (1 - low)), "high_bound": ((high == null) ? null : (1 + high)), "dual_clip": settings["dual_clip"], "value_clip": settings["value_clip"], "mean": ((whitening == null) ? null : whitening.mean), "std": ((whitening == null) ? null : Math.sqrt((whitening.variance + whitening.epsilon))), "count": ((whitening == null) ? null : whitening.count), "sequence_ratio": (known ? sequence_ratio(without_gaps(old), without_gaps(new_), mask) : null) });
   return { shared: ({ ...shared, ...others }), following: following, left: left };
 }
 
@@ -346,10 +374,10 @@ export function says_one_number(values, slots, bootstrap) {
   return !(any(list(others).map((x) => (Math.abs((x - first)) > SAME))));
 }
 
-export function reads_values(estimator) {
+export function reads(estimator, column) {
   let spec;
   spec = (ESTIMATORS[(estimator || "")] ?? null);
-  return ((spec != null) && spec.inputs.includes("values"));
+  return ((spec != null) && spec.inputs.includes(column));
 }
 
 export function group_facts(rewards, masks, own) {
@@ -375,7 +403,7 @@ export function token_facts(t, columns, row) {
   squares = ((value != null) && (new_value != null) && (target != null));
   near = ((!(squares) || (reach == null)) ? new_value : clip(new_value, (value - reach), (value + reach)));
   following_value = at(columns, "values", ((after == null) ? t : after));
-  return ({ ...shared, ...({ "t": t, "chosen": (row.left[t] != null), "chosen_left": row.left[t], "score": at(columns, "scores", t), "kl": at(columns, "kl", t), "reward": at(columns, "rewards", t), "value": value, "next_value": ((last && (value != null)) ? shared["bootstrap"] : following_value), "delta": at(columns, "deltas", t), "advantage": advantage, "next_advantage": (last ? 0.0 : at(columns, "advantages", ((after == null) ? t : after))), "return": target, "baseline": difference(shared["total"], advantage), "share": share_of(advantage, shared["total"], shared["count_chosen"]), "whitened": at(columns, "whitened_advantages", t), "used": used, "entropy": at(columns, "entropy", t), "rollout_log_prob": at(columns, "rollout_log_probs", t), "old_log_prob": old, "ref_log_prob": at(columns, "ref_log_probs", t), "new_log_prob": new_, "log_ratio": difference(new_, old), "ratio": ratio, "clipped_ratio": clipped_ratio, "plain_term": product(ratio, used), "clipped_term": product(clipped_ratio, used), "policy_loss": at(columns, "policy_loss", t), "new_value": new_value, "near_value": ((squares && (reach != null)) ? near : null), "plain_square": (squares ? squared(difference(new_value, target)) : null), "clipped_square": ((squares && (reach != null)) ? squared(difference(near, target)) : null), "value_loss": at(columns, "value_loss", t) }) });
+  return ({ ...shared, ...({ "t": t, "chosen": (row.left[t] != null), "chosen_left": row.left[t], "score": at(columns, "scores", t), "kl": at(columns, "kl", t), "reward": at(columns, "rewards", t), "value": value, "next_value": ((last && (value != null)) ? shared["bootstrap"] : following_value), "delta": at(columns, "deltas", t), "advantage": advantage, "next_advantage": (last ? 0.0 : at(columns, "advantages", ((after == null) ? t : after))), "return": target, "turn_value": difference(target, advantage), "baseline": difference(shared["total"], advantage), "share": share_of(advantage, shared["total"], shared["count_chosen"]), "whitened": at(columns, "whitened_advantages", t), "used": used, "entropy": at(columns, "entropy", t), "rollout_log_prob": at(columns, "rollout_log_probs", t), "old_log_prob": old, "ref_log_prob": at(columns, "ref_log_probs", t), "new_log_prob": new_, "log_ratio": difference(new_, old), "ratio": ratio, "clipped_ratio": clipped_ratio, "plain_term": product(ratio, used), "clipped_term": product(clipped_ratio, used), "policy_loss": at(columns, "policy_loss", t), "new_value": new_value, "near_value": ((squares && (reach != null)) ? near : null), "plain_square": (squares ? squared(difference(new_value, target)) : null), "clipped_square": ((squares && (reach != null)) ? squared(difference(near, target)) : null), "value_loss": at(columns, "value_loss", t) }) });
 }
 
 export function token_texts(t, prompt, texts, glyphs, following) {
@@ -534,6 +562,24 @@ export const ESTIMATORS = {
     "settings": [
       "gamma",
       "n"
+    ],
+    "fixed_lambda": null,
+    "whitens": true
+  },
+  "turn_gae": {
+    "kind": "turns",
+    "zh": "按轮的广义优势估计：一轮是一个动作，整轮共用一个优势",
+    "en": "generalised advantage estimation over turns: a turn is one action, and its tokens share its advantage",
+    "formula": "A_k = δ_k + γλ·A_{k+1},  δ_k = Σ_{t∈k} r_t + γ·V_{k+1} − V_k,  V_k = V(s_t) of the turn's first token",
+    "inputs": [
+      "rewards",
+      "values",
+      "response_mask",
+      "turn"
+    ],
+    "settings": [
+      "gamma",
+      "lam"
     ],
     "fixed_lambda": null,
     "whitens": true
@@ -732,7 +778,7 @@ export const MONTE_CARLO = "monte_carlo";
 export const FENCED = "+−·/"; // a negative number behind one of these stands in parentheses
 export const EPSILON = 1e-08; // what whitening adds to the variance
 type Twins = Record<string, (...given: any[]) => any>;
-export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus, remax };
+export const ESTIMATE: Twins = { gae, monte_carlo, td0, n_step, turn_gae, uniform, last_k, attention, grpo, dr_grpo, rloo, opo, reinforce_plus_plus, remax };
 
 export const POLICY_LOSS: Twins = { ppo, cpi, gspo, cispo };
 

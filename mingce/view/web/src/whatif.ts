@@ -71,16 +71,18 @@ function siblingRewards({ columns }: Sibling, mask: number[], beta: Num): number
   return klRewards([plain(columns.scores)], [plain(columns.kl)], [mask], beta)[0];
 }
 
-export function creditOf(group: Group, what: WhatIf, attention?: number[]): Credit {
+export function creditOf(group: Group, what: WhatIf, own: Columns = {}): Credit {
   const width = Math.max(...group.mask.map((row) => row.length));
-  const weights = attention && group.mask.map((row, b) => (b ? row : attention));
-  return estimate(what.estimator, { ...group, attention: weights }, { ...what, n: Math.min(what.n, width) });
+  const [attention, turn] = [own.attention_weights, own.turn].map(
+    (column) => column && group.mask.map((row, b) => (b ? row : plain(column))),
+  );
+  return estimate(what.estimator, { ...group, attention, turn }, { ...what, n: Math.min(what.n, width) });
 }
 
 /** The same book with the credit columns, and the losses that hang on them, as these settings would have made them. */
 export function rewrite(rollout: Rollout, what: WhatIf): Book {
   const group = groupOf(rollout, what.beta);
-  const credit = creditOf(group, what, rollout.columns.attention_weights && plain(rollout.columns.attention_weights));
+  const credit = creditOf(group, what, rollout.columns);
   const stats = statistics(rollout, what, credit, group);
   const white = what.whiten === "none" ? null : whiten(credit.advantages, group.mask, stats ?? undefined)[0];
   const mask = group.mask[0];
