@@ -118,6 +118,23 @@ def test_statistics_of_a_row() -> None:
         masked_mean(row, mask[:3])
 
 
+@pytest.mark.parametrize("gamma", [1.0, 0.5])
+def test_what_tools_say_stops_no_return(gamma: float) -> None:
+    """As verl's own test of it asks (its #7278): returns step over observations, undiscounted, and are 0 on them."""
+    kept = torch.tensor([[1, 1, 0, 0, 1, 1, 0], [1, 0, 1, 0, 0, 0, 0]])
+    rewards = torch.tensor([[0.0, 0, 0, 0, 0, 1, 0], [0.5, 0, 2, 0, 0, 0, 0]])
+    config = SimpleNamespace(gamma=gamma)
+    _, returns = verl_names.compute_reinforce_plus_plus_outcome_advantage(rewards, kept, config=config)
+    assert not returns[kept == 0].any()
+    for row, mask in enumerate(kept.bool()):
+        alone = rewards[row][mask][None]
+        _, wanted = verl_names.compute_reinforce_plus_plus_outcome_advantage(
+            alone, torch.ones_like(alone), config=config
+        )
+        torch.testing.assert_close(returns[row][mask], wanted[0])
+    torch.testing.assert_close(returns[0][kept[0].bool()], gamma ** torch.tensor([3.0, 2, 1, 0]))
+
+
 def test_kl_and_statistics() -> None:
     for name in ("kl", "abs", "mse", "low_var_kl"):
         clamp = find_kl(name).verl_clamp

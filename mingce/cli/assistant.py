@@ -1,4 +1,4 @@
-"""For other programs: mcp."""
+"""For other programs: mcp, retrieve."""
 
 from __future__ import annotations
 
@@ -36,3 +36,22 @@ def mcp(
     from mingce.commands import mcp as command
 
     command.run(places or [], http=http, view_url=view_url, lang=display_lang())
+
+
+@group.command(epilog="Examples: mingce retrieve   mingce retrieve corpus.jsonl --port 8000")
+def retrieve(
+    corpus: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="CORPUS",
+            help="JSONL with contents in every line; left out, the made-up facts of task=search",
+            show_default=False,
+        ),
+    ] = None,
+    port: Annotated[int, typer.Option(help="on 127.0.0.1; 0: a free one", min=0, max=65535)] = 8000,
+    lang: LangOption = None,
+) -> None:
+    """Serve searches of a corpus to agents on this machine, with Search-R1's requests and answers."""
+    from mingce.commands import retrieve as command
+
+    command.run(corpus, port, display_lang())
