@@ -36,8 +36,8 @@ from mingce.base.atomic import atomic_write
 from mingce.base.memory import keep_freed_memory
 
 NAMES = (
-    "credit", "sampling", "log_probs", "update", "update_peers", "end_to_end", "real_model", "accuracy", "demo",
-    "growth", "ranks", "store", "view", "audit",
+    "credit", "sampling", "conversations", "log_probs", "update", "update_peers", "end_to_end", "real_model",
+    "accuracy", "demo", "growth", "ranks", "store", "view", "audit",
 )  # fmt: skip
 WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
 BY_CASE = ("end_to_end", "real_model")
