@@ -92,6 +92,7 @@ def by_estimator(name: str, seed: int) -> Rollout:
     columns = {
         key: column for key, column in base.columns.items() if key in ("response_mask", "rewards", "values", "scores")
     }
+    columns["turn"] = [float(t // 3) for t in range(len(mask))]
     columns["attention_weights"] = [0.5 + t if m else None for t, m in enumerate(mask)]
     if not spec.needs_critic:
         columns.pop("values")

@@ -89,6 +89,11 @@ class Estimator:
         credit = self.twin(**self.arguments(columns, settings, bootstrap))
         return Credit(*credit) if isinstance(credit, tuple) else Credit(credit)
 
+    @property
+    def mixes_tokens(self) -> bool:
+        """Whether its λ counts tokens, as that of GAE does."""
+        return self.fixed_lambda is None and self.effective_lambda(1.0) is not None
+
     def effective_lambda(self, lam: float | None) -> float | None:
         """The λ of GAE that it amounts to under this setting; None if it is no GAE."""
         return lam if "lam" in self.settings and self.kind == "recursion" else self.fixed_lambda

@@ -264,13 +264,7 @@ def _parts(quantity: str, sheet: Sheet, t: int) -> list[tuple[str, float]] | Non
             return None
         return [("r_t", r), ("γ·V(s_{t+1})", gamma * ahead), ("−V(s_t)", -now)]
     spec, delta = sheet.estimator, sheet.at("deltas", t)
-    if (
-        quantity == "advantages"
-        and spec is not None
-        and "lam" in spec.settings
-        and decay is not None
-        and delta is not None
-    ):
+    if quantity == "advantages" and spec is not None and spec.mixes_tokens and decay is not None and delta is not None:
         following = 0.0 if after is None else sheet.at("advantages", after)
         return None if following is None or sheet.cut_off(t) else [("δ_t", delta), ("γλ·A_{t+1}", decay * following)]
     if quantity == "rewards" and sheet.beta is not None:

@@ -9,6 +9,7 @@ from mingce.base.texts import sentence
 from mingce.explain.account import substituted, token_values
 from mingce.explain.derive.sheet import Sheet, added, bracketed, ends, power, put, summed
 from mingce.explain.derive.tokens import delta_line, holes_note
+from mingce.explain.derive.turns import first_of_turn, turn_lines
 from mingce.explain.derive.work import Work, by_sign
 from mingce.specs.facts import difference, share_of
 
@@ -23,8 +24,10 @@ def advantages(sheet: Sheet, t: int, lang: str) -> Work | None:
         return None
     lines: list[str] | None = None
     if spec is not None and spec.twin is not None and not sheet.rollout.more_tokens:
-        if "lam" in spec.settings:
+        if spec.mixes_tokens:
             lines = _gae_lines(sheet, t)
+        elif spec.kind == "turns":
+            lines = turn_lines(sheet, t)
         elif spec.kind == "window":
             lines = _window_lines(sheet, t, int(sheet.rollout.settings.n or 1))
         elif spec.needs_critic:
@@ -36,7 +39,7 @@ def advantages(sheet: Sheet, t: int, lang: str) -> Work | None:
     if lines is None:
         lines = _next_step_lines(sheet, t) or [f"A_{t} = {shown(result)}"]
     reading = by_sign("advantages", result, lang, a=shown(result), token=sheet.token(t))
-    if spec is not None and spec.kind in ("recursion", "window"):
+    if spec is not None and spec.kind in ("recursion", "window", "turns"):
         reading += holes_note(sheet, t, None, lang)
     return Work(ends(lines) if len(lines) > 2 * FULL_CHAIN else tuple(lines), result, reading, own=lines[-1])
 
@@ -65,7 +68,7 @@ def _gae_line(sheet: Sheet, t: int, decay: float) -> str:
 def _next_step_lines(sheet: Sheet, t: int) -> list[str] | None:
     """One step of GAE where the end of the row is not shown."""
     spec, after, decay = sheet.estimator, sheet.following(t), sheet.decay
-    if spec is None or "lam" not in spec.settings or after is None or decay is None:
+    if spec is None or not spec.mixes_tokens or after is None or decay is None:
         return None
     if any(x is None for x in (sheet.at("deltas", t), sheet.at("advantages", after))) or delta_line(sheet, t) is None:
         return None
@@ -168,11 +171,13 @@ def _by_numbers(sheet: Sheet, t: int) -> list[str] | None:
 
 def returns(sheet: Sheet, t: int, lang: str) -> Work | None:
     """R_t = A_t + V(s_t), with raw advantages; all of A's way comes first."""
-    result, value, advantage = sheet.at("returns", t), sheet.at("values", t), sheet.at("advantages", t)
+    spec, result, advantage = sheet.estimator, sheet.at("returns", t), sheet.at("advantages", t)
+    first = first_of_turn(sheet, t) if spec is not None and spec.kind == "turns" else t
+    value = sheet.at("values", first)
     if result is None or value is None or advantage is None:
         return None
     way = advantages(sheet, t, lang)
-    line = put("R_{t} = A_{t} + V(s_{t}) = {a} + {v} = {x}", t=t, a=advantage, v=value, x=result)
+    line = put("R_{t} = A_{t} + V(s_{f}) = {a} + {v} = {x}", t=t, f=first, a=advantage, v=value, x=result)
     key = "lambda" if sheet.lam not in (None, 0, 1) else {0: "one_step", 1: "all"}.get(int(sheet.lam or 0), "lambda")
     key = "lambda" if sheet.lam is None else key
     reading = sentence(f"derive.returns_{key}", lang, x=shown(result), v=shown(value), t=t)

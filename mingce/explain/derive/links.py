@@ -43,7 +43,7 @@ def _carried(sheet: Sheet, t: int) -> str | None:
     spec, after, decay = sheet.estimator, sheet.following(t), sheet.decay
     a, d = sheet.at("advantages", t), sheet.at("deltas", t)
     following = 0.0 if after is None else sheet.at("advantages", after)
-    if spec is None or "lam" not in spec.settings or None in (a, d, following, decay) or sheet.cut_off(t):
+    if spec is None or not spec.mixes_tokens or None in (a, d, following, decay) or sheet.cut_off(t):
         return None
     name = "0" if after is None else f"A_{after}"
     template = f"A_{{t}} − δ_{{t}} = {{a}} − {{d}} = γλ·{name} = {{w}}·{{n}}"

@@ -264,7 +264,7 @@ def _sum_line(name: str, terms: Sequence[float], total: float) -> str:
 def _other_lambdas(sheet: Sheet, lang: str) -> Iterator[_Candidate]:
     """Advantages and returns as they were if λ were another."""
     spec, now = sheet.estimator, sheet.lam
-    if spec is None or "lam" not in spec.settings or len(sheet.slots) > LONGEST:
+    if spec is None or not spec.mixes_tokens or len(sheet.slots) > LONGEST:
         return
     for lam in LAMBDAS:
         if lam == now:
