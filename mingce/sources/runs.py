@@ -265,7 +265,7 @@ class RunSource(Source):
         return self._texts
 
     def trainer(self, step: int) -> str:
-        return "mingce"
+        return str(self.config().get("source") or "mingce")  # a watched run says whose it is
 
     def dump(self, step: int) -> Dump:
         from mingce.importers.opening import open_dump

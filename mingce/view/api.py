@@ -102,7 +102,7 @@ class Api:
             total_steps=source.total_steps(),
             last_score=scores[-1] if scores else None,
             spark=[scores[k] for k in thinned(len(scores), SPARK)],
-            estimator=_text(config, "estimator"),
+            estimator=_text(config, "estimator") or _text(config, "settings.estimator"),
             lang=_text(config, "data.lang", "lang"),  # as runs made before have it
             updated=source.updated(),
         )
@@ -240,7 +240,7 @@ class Api:
         with damage_reported(source, step):
             return samples(source, step, row)
 
-    def worst_of_step(self, source_id: str, step: int, by: str) -> WorstTokens:
+    def worst_of_step(self, source_id: str, step: int, by: str, each: bool = False) -> WorstTokens:
         """The tokens of a step with the largest numbers."""
         source = self.library.source(source_id)
         source.expect(step)
@@ -253,15 +253,15 @@ class Api:
             while len(self._worst) > INDICES:
                 del self._worst[next(iter(self._worst))]
         with damage_reported(source, step):
-            return shown(source, known[1], by, known[2], source.size(step))
+            return shown(source, known[1], by, known[2], source.size(step), each)
 
-    def worst_of_run(self, source_id: str, by: str) -> WorstTokens:
+    def worst_of_run(self, source_id: str, by: str, each: bool = False) -> WorstTokens:
         """The tokens with the largest numbers of the steps looked at so far; each call looks at more of them."""
         source = self.library.source(source_id)
         with self._lock, damage_reported(source, 0):
             run = self._run_tops.setdefault(source.id, RunTop(source))
             seen, total = run.look()
-            return shown(source, run.top, by, seen, total)
+            return shown(source, run.top, by, seen, total, each)
 
     def search(self, source_id: str, text: str, before: int | None = None) -> SearchResult:
         """A text in all rollouts of a run, the newest steps first."""

@@ -96,8 +96,8 @@ def make_app(
             of_step(lambda r: api.rollout(*_place(r))),
         ),
         Route(f"{step}/rollouts/{{row:whole}}/samples", of_step(lambda r: api.samples(*_place(r)))),
-        Route(f"{step}/worst", slow(lambda r: api.worst_of_step(r.path_params["id"], r.path_params["n"], _by(r)))),
-        Route(f"{run}/worst", slow(lambda r: api.worst_of_run(r.path_params["id"], _by(r)))),
+        Route(f"{step}/worst", slow(lambda r: api.worst_of_step(r.path_params["id"], r.path_params["n"], *_by(r)))),
+        Route(f"{run}/worst", slow(lambda r: api.worst_of_run(r.path_params["id"], *_by(r)))),
         Route(f"{run}/search", slow(lambda r: _search(api, r))),
         Route(f"{run}/through", slow(lambda r: _through(api, r))),
         Route(f"{run}/audit", slow(lambda r: api.audit(r.path_params["id"], _whole(r, "step")))),
@@ -177,8 +177,9 @@ def _place(request: Request) -> tuple[str, int, int]:
     return request.path_params["id"], request.path_params["n"], request.path_params["row"]
 
 
-def _by(request: Request) -> str:
-    return request.query_params.get("by", "")[:MAX_SEARCH]
+def _by(request: Request) -> tuple[str, bool]:
+    """The measure, and whether only one token of each rollout is wanted."""
+    return request.query_params.get("by", "")[:MAX_SEARCH], request.query_params.get("each") == "1"
 
 
 def _search(api: Api, request: Request) -> Any:

@@ -45,11 +45,13 @@ def _hits(source: Source, step: int, rows: list[int], count: int, text: str) -> 
     hits = []
     for row, one in zip(rows, stored, strict=True):
         prompt, response = (str(one.get(name) or "") for name in ("prompt", "response"))
-        place = response if text.lower() in response.lower() else prompt if text.lower() in prompt.lower() else response
+        question = asked(prompt, source.markers())
+        places = (response, question, prompt)  # what the template put around a question is looked at last
+        place = next((one for one in places if text.lower() in one.lower()), response)
         start = max(place.lower().find(text.lower()), 0)
         end = start + (len(text) if text.lower() in place.lower() else 0)
         before, after = place[max(start - _AROUND, 0) : start], place[end : end + _AROUND]
         before = f"…{before}" if start > _AROUND else before
         after = f"{after}…" if end + _AROUND < len(place) else after
-        hits.append(Hit(row, cut(asked(prompt, source.markers())), before, place[start:end], after, place is response))
+        hits.append(Hit(row, cut(question), before, place[start:end], after, place is response))
     return StepHits(step, count, hits)

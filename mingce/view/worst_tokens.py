@@ -30,6 +30,7 @@ class Place(NamedTuple):
 
 
 Top = dict[str, list[Place]]
+EACH = "/each"  # behind a measure's name: one token of each rollout, for neighbours have nearly the same credit
 
 
 def _gap(batch: Mapping[str, Ragged]) -> Array:
@@ -57,23 +58,38 @@ def worst_of_step(source: Source, step: int, seconds: float = SECONDS) -> tuple[
             for name, (columns, number, size) in MEASURES.items():
                 if all(column in batch for column in columns):
                     values = number(batch)
-                    found = _largest(batch["response_mask"], values, size(values), chosen, step, first)
-                    top[name] = _merged(top.get(name, []), found)
+                    sizes = np.where(chosen & np.isfinite(size(values)), size(values), -np.inf)
+                    for key, rule in ((name, _largest), (name + EACH, _largest_each)):
+                        found = _places(batch["response_mask"], rule(batch["response_mask"], sizes), values, sizes)
+                        top[key] = _merged(top.get(key, []), [Place(a, step, first + b, c, d) for a, b, c, d in found])
             first += len(batch["response_mask"].offsets) - 1
             if time.monotonic() > until:
                 break
     return top, first
 
 
-def _largest(mask: Ragged, values: Array, sizes: Array, chosen: Array, step: int, first: int) -> list[Place]:
-    there = np.flatnonzero(chosen & np.isfinite(sizes))
-    if len(there) > TOP:
-        there = there[np.argpartition(sizes[there], -TOP)[-TOP:]]
+def _largest(mask: Ragged, sizes: Array) -> Array:
+    """Where the largest of all tokens stand."""
+    there = np.flatnonzero(np.isfinite(sizes))
+    return there[np.argpartition(sizes[there], -TOP)[-TOP:]] if len(there) > TOP else there
+
+
+def _largest_each(mask: Ragged, sizes: Array) -> Array:
+    """Where the largest token of each of the rollouts stands that have the largest ones."""
+    rows = np.flatnonzero(np.diff(mask.offsets))
+    most = np.maximum.reduceat(sizes, mask.offsets[rows]) if len(rows) else np.zeros(0)
+    rows, most = rows[np.isfinite(most)], most[np.isfinite(most)]
+    if len(rows) > TOP:
+        rows = rows[np.argpartition(most, -TOP)[-TOP:]]
+    spans = ((int(mask.offsets[row]), int(mask.offsets[row + 1])) for row in rows)
+    return np.array([start + int(sizes[start:end].argmax()) for start, end in spans], dtype=np.int64)
+
+
+def _places(mask: Ragged, there: Array, values: Array, sizes: Array) -> list[tuple[float, int, int, float]]:
+    """Size, row, slot and number of some tokens."""
     rows = np.searchsorted(mask.offsets, there, side="right") - 1
     places = zip(there.tolist(), rows.tolist(), strict=True)
-    return [
-        Place(float(sizes[at]), step, first + row, at - int(mask.offsets[row]), float(values[at])) for at, row in places
-    ]
+    return [(float(sizes[at]), row, at - int(mask.offsets[row]), float(values[at])) for at, row in places]
 
 
 def _merged(one: Sequence[Place], other: Sequence[Place]) -> list[Place]:
@@ -127,11 +143,12 @@ def spread(steps: Sequence[int]) -> list[int]:
     return order
 
 
-def shown(source: Source, top: Top, by: str, seen: int, total: int) -> WorstTokens:
-    """The answer for one measure, with the text around each token."""
+def shown(source: Source, top: Top, by: str, seen: int, total: int, each: bool = False) -> WorstTokens:
+    """The answer for one measure, with the text around each token; `each` has no two tokens of one rollout."""
     measures = [name for name in MEASURES if name in top]
-    by = by if by in top else measures[0] if measures else ""
-    return WorstTokens(by, measures, [_shown(source, place) for place in top.get(by, [])], seen, total)
+    by = by if by in measures else measures[0] if measures else ""
+    places = top.get(by + EACH if each else by, [])
+    return WorstTokens(by, measures, [_shown(source, place) for place in places], seen, total)
 
 
 def _shown(source: Source, place: Place) -> WorstToken:

@@ -45,7 +45,9 @@ async function told(answer: Response): Promise<unknown> {
   throw new Error(reason);
 }
 
-export function get<T>(path: string): Promise<T> {
+/** What is at a path, asked once unless `again`. */
+export function get<T>(path: string, again = false): Promise<T> {
+  if (again) kept.delete(path);
   let promise = kept.get(path);
   if (!promise) {
     promise = ask(path);
@@ -75,8 +77,7 @@ export function useData<T>(path: string | null, version = 0): Loaded<T> {
   useEffect(() => {
     if (path === null) return;
     let wanted = true;
-    if (version > 0) kept.delete(path);
-    get<T>(path).then(
+    get<T>(path, version > 0).then(
       (data) => wanted && setState({ path, data, error: null }),
       (error: Error) => wanted && setState({ path, data: null, error }),
     );
@@ -108,8 +109,8 @@ export const paths = {
   table: (id: string, step: number, question: string, offset: number) => `${paths.step(id, step)}/rollouts?${question}${question && "&"}offset=${offset}`,
   whole: (id: string, step: number) => `${paths.step(id, step)}?whole=1`,
   samples: (id: string, step: number, row: number) => `${paths.rollout(id, step, row)}/samples`,
-  worst: (id: string, step: number | null, by: string) =>
-    `${step === null ? paths.run(id) : paths.step(id, step)}/worst${by && `?by=${encodeURIComponent(by)}`}`,
+  worst: (id: string, step: number | null, by: string, each: boolean) =>
+    `${step === null ? paths.run(id) : paths.step(id, step)}/worst?${new URLSearchParams({ by, each: each ? "1" : "" })}`,
   search: (id: string, text: string, before: number | null) =>
     `${paths.run(id)}/search?${new URLSearchParams({ text, ...(before === null ? {} : { before: String(before) }) })}`,
   range: (id: string, [from, to]: [number, number]) => `${paths.run(id)}?from=${from}&to=${to}`,

@@ -71,12 +71,14 @@ export function App() {
         </a>
         <Trail route={route} say={say} />
         <div class="bar-end">
-          <a href={to.check()} aria-current={route.parts[0] === "check" ? "page" : undefined}>
-            {say("核对解释", "Check a text")}
-          </a>
-          <a href={to.playground()} aria-current={route.parts[0] === "playground" ? "page" : undefined}>
-            {say("练习场", "Playground")}
-          </a>
+          <nav class={route.parts[0] === "run" ? "elsewhere within" : "elsewhere"} aria-label={say("别处", "Elsewhere")}>
+            <a href={to.check()} aria-current={route.parts[0] === "check" ? "page" : undefined}>
+              {say("核对解释", "Check a text")}
+            </a>
+            <a href={to.playground()} aria-current={route.parts[0] === "playground" ? "page" : undefined}>
+              {say("练习场", "Playground")}
+            </a>
+          </nav>
           <div class="switch" role="group" aria-label={say("语言", "Language")}>
             <button type="button" aria-pressed={lang === "zh"} data-lang="zh" lang="zh-CN" onClick={() => change("zh")}>
               中文

@@ -59,7 +59,7 @@ export function Chart({ steps, lines, height = 170, onPick, onRange, every = 1, 
         scales: { x: { time: false }, y: { range: (_, low, high) => padded(fit?.range ?? [low, high]) } },
         axes: [
           { ...axis, size: 26, space: 48, incrs: [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000, 10000] },
-          { ...axis, size: 52, space: 34, values: (_, ticks) => ticks.map(brief) },
+          { ...axis, size: (_, shown) => Math.max(52, 14 + 6.5 * Math.max(0, ...(shown ?? []).map((text) => text.length))), space: 34, values: (_, ticks) => ticks.map(brief) },
         ],
         series: [{}, ...(smooth ? behind : []), ...before],
         hooks: {

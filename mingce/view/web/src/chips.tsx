@@ -67,14 +67,14 @@ export function Chips({ tokens, column, mask, limit, selected, onSelect, label, 
         !observation && turns ? (
           <div key={span[0]} class="said" role="group" data-turn={turns[span[0]]}>
             <small>
-              {say(`第 ${(turns[span[0]] ?? 0) + 1} 轮`, `turn ${(turns[span[0]] ?? 0) + 1}`)} · {span[1] - span[0]} token
+              {say(`第 ${(turns[span[0]] ?? 0) + 1} 轮`, `turn ${(turns[span[0]] ?? 0) + 1}`)} · {tokenCount(span, say)}
               {stretches[i + 1]?.observation?.role === "tool" && say(" · 调用工具", " · calls a tool")}
             </small>
             {blocks(span)}
           </div>
         ) : observation ? (
           <div key={span[0]} class="observation" role="group" data-observation={observation.role}>
-            <small>{roleName(observation.role || "observation", lang)} · {span[1] - span[0]} token</small>
+            <small>{roleName(observation.role || "observation", lang)} · {tokenCount(span, say)}</small>
             {blocks(span)}
           </div>
         ) : (
@@ -171,6 +171,9 @@ function chips({ id, from, to, tokens, column, mask, limit, dark, selected, low,
     );
   });
 }
+
+const tokenCount = ([from, to]: Range, say: (zh: string, en: string) => string): string =>
+  say(`${to - from} 个 token`, to - from === 1 ? "1 token" : `${to - from} tokens`);
 
 /** A token in the text: the end of a line is a mark one can click, and ends it. */
 const readable = (text: string): string => text.replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t");

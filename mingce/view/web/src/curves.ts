@@ -53,7 +53,8 @@ const LEARNING = /score|accuracy|reward/; // a steep start is what these curves 
 export function fit(lines: readonly { name: string; values: readonly Num[] }[]): Fit {
   const all = lines.flatMap(({ values }) => values.filter((value): value is number => value !== null)).sort((a, b) => a - b);
   const whole: Fit = { range: null, strays: [] };
-  if (all.length < FEWEST || lines.some(({ name }) => LEARNING.test(name))) return whole;
+  const longest = Math.max(0, ...lines.map(({ values }) => values.filter((value) => value !== null).length));
+  if (longest < FEWEST || lines.some(({ name }) => LEARNING.test(name))) return whole;
   const kept = all.length - Math.max(1, Math.floor(STRAYS * all.length));
   let [low, high] = [all[0], all[all.length - 1]];
   const span = high - low;
@@ -69,5 +70,9 @@ export function fit(lines: readonly { name: string; values: readonly Num[] }[]):
   const strays = lines.flatMap(({ values }, line) =>
     values.flatMap((value, index) => (value !== null && (value < low || value > high) ? [{ line, index, value }] : [])),
   );
-  return strays.length ? { range: [low, high], strays } : whole;
+  const hidden = lines.some(({ values }, line) => {
+    const out = strays.filter((stray) => stray.line === line).length;
+    return out > 0 && 2 * out > values.filter((value) => value !== null).length; // a line that lies there is no stray
+  });
+  return strays.length && !hidden ? { range: [low, high], strays } : whole;
 }

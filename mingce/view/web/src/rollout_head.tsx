@@ -11,11 +11,12 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
   const { info, settings } = rollout;
   const siblings = rollout.siblings.filter((one) => has(paths.rollout(id, rollout.step, one.row)));
   const parts = Object.entries((info.score_parts as Record<string, number> | null) ?? {});
+  const bare = rollout.conversation.length === 1 && rollout.conversation[0].role === ""; // then it stands below as it is
   const facts: [string, string][] = [
     [say("得分", "score"), number(info.score as Num)],
     ...parts.map(([name, value]): [string, string] => [name, number(value)]),
-    [say("结束", "finish"), String(info.finish_reason ?? "–")],
-    [say("估计器", "estimator"), settings.estimator ?? "–"],
+    ...(info.finish_reason ? [[say("结束", "finish"), String(info.finish_reason)] as [string, string]] : []),
+    ...(settings.estimator ? [[say("估计器", "estimator"), settings.estimator] as [string, string]] : []),
     ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
     ...(settings.beta ? [["β", number(settings.beta)] as [string, string]] : []),
   ];
@@ -47,7 +48,7 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
           {say(`这条回答太长，只显示前 ${rollout.tokens.length.toLocaleString("zh-CN")} 个 token。`, `This rollout is too long; its first ${rollout.tokens.length.toLocaleString("en-GB")} tokens are shown.`)}
         </p>
       )}
-      {rollout.question && <p class="question">{rollout.question.slice(0, 300)}</p>}
+      {rollout.question && !bare && <p class="question">{rollout.question.slice(0, 300)}</p>}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

@@ -8,19 +8,34 @@ import { go, replace, to } from "./route";
 import type { RolloutLine, Step } from "./types";
 import { Windowed } from "./windowed";
 
+const TEXTS = new Set<Key>(["finish_reason", "group"]);
+const RISING = new Set<Key>(["row", "group"]); // sorted from the first on
+
+/** What this trainer wrote down: a column of dashes tells nothing. */
+function recorded({ rollouts, endings }: Step) {
+  return {
+    kl: rollouts.some((line) => line.kl !== null),
+    finish: endings.length > 0 || rollouts.some((line) => line.finish_reason !== null),
+    advantage: rollouts.some((line) => line.max_abs_advantage !== null),
+  };
+}
+
 export function RolloutTable({ id, data, query }: { id: string; data: Step; query: URLSearchParams }) {
   const { say } = usePrefs();
   const asked = read(query);
   const rows = useRows(id, data, asked);
   const set = (change: Partial<Asked>) => replace(to.step(id, data.step, written({ ...asked, ...change })));
-  const heads: [Key, string][] = [
+  const there = recorded(data);
+  const heads: [Key | "response", string][] = [
     ["row", "#"],
     ["score", say("得分", "score")],
+    ["group", say("提示", "prompt")],
+    ["response", say("回答", "response")],
     ...data.parts.map((part): [Key, string] => [`part:${part}`, part]),
-    ["kl", "KL"],
+    ...(there.kl ? [["kl", "KL"] as [Key, string]] : []),
     ["length", say("长度", "length")],
-    ["finish_reason", say("结束", "finish")],
-    ["max_abs_advantage", "max |A|"],
+    ...(there.finish ? [["finish_reason", say("结束", "finish")] as [Key, string]] : []),
+    ...(there.advantage ? [["max_abs_advantage", "max |A|"] as [Key, string]] : []),
   ];
   const arrow = (key: Key) => (asked.sort === key ? (asked.down ? " ↓" : " ↑") : "");
   return (
@@ -35,21 +50,18 @@ export function RolloutTable({ id, data, query }: { id: string; data: Step; quer
         onSee={rows.see}
         head={
           <tr>
-            {heads.map(([key, name]) => (
-              <th key={key} class={key === "finish_reason" ? undefined : "number"} aria-sort={asked.sort === key ? (asked.down ? "descending" : "ascending") : "none"}>
-                <button type="button" onClick={() => set({ sort: key, down: asked.sort === key ? !asked.down : key !== "row" })}>
-                  {name}
-                  {arrow(key)}
-                </button>
-              </th>
-            ))}
-            <th>
-              <button type="button" onClick={() => set({ sort: "group", down: asked.sort === "group" && !asked.down })}>
-                {say("提示", "prompt")}
-                {arrow("group")}
-              </button>
-            </th>
-            <th>{say("回答", "response")}</th>
+            {heads.map(([key, name]) =>
+              key === "response" ? (
+                <th key={key}>{name}</th>
+              ) : (
+                <th key={key} class={TEXTS.has(key) ? undefined : "number"} aria-sort={asked.sort === key ? (asked.down ? "descending" : "ascending") : "none"}>
+                  <button type="button" onClick={() => set({ sort: key, down: asked.sort === key ? !asked.down : !RISING.has(key) })}>
+                    {name}
+                    {arrow(key)}
+                  </button>
+                </th>
+              ),
+            )}
           </tr>
         }
         row={(i) => <Row key={i} {...{ id, data, place: i }} line={rows.line(i)} onGroup={(row) => set({ like: String(row) })} />}
@@ -119,6 +131,7 @@ function Row({ id, data, line, onGroup }: RowProps) {
   const { say } = usePrefs();
   if (!line) return <tr class="waiting"><td colSpan={8 + data.parts.length}>…</td></tr>;
   const open = to.rollout(id, data.step, line.row);
+  const there = recorded(data);
   return (
     <tr class="link" onClick={() => go(open)}>
       <td class="number">
@@ -130,13 +143,6 @@ function Row({ id, data, line, onGroup }: RowProps) {
         {number(line.score)}
         <Mark best={line.best} worst={line.worst} />
       </td>
-      {data.parts.map((part) => (
-        <td key={part} class="number">{number(line.parts?.[part])}</td>
-      ))}
-      <td class="number">{number(line.kl)}</td>
-      <td class="number">{line.length}</td>
-      <td>{line.finish_reason ?? "–"}</td>
-      <td class="number">{number(line.max_abs_advantage)}</td>
       <td class="text">
         <button type="button" class="plain" title={say("只看这一组，可并排看", "This group only, then side by side")}
           onClick={(event) => { event.stopPropagation(); onGroup(line.row); }}>
@@ -144,6 +150,13 @@ function Row({ id, data, line, onGroup }: RowProps) {
         </button>
       </td>
       <td class="text">{line.response}</td>
+      {data.parts.map((part) => (
+        <td key={part} class="number">{number(line.parts?.[part])}</td>
+      ))}
+      {there.kl && <td class="number">{number(line.kl)}</td>}
+      <td class="number">{line.length}</td>
+      {there.finish && <td>{line.finish_reason ?? "–"}</td>}
+      {there.advantage && <td class="number">{number(line.max_abs_advantage)}</td>}
     </tr>
   );
 }

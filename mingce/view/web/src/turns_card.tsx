@@ -1,4 +1,5 @@
 /** A conversation turn by turn: its curve, and when each turn was decoded and its environment stepped. */
+import { useWidth } from "./canvas";
 import { lineColours } from "./colours";
 import type { Book } from "./facts";
 import { brief, number } from "./numbers";
@@ -7,7 +8,7 @@ import { DASHES, range } from "./strip";
 import { turnsOf, type Turn } from "./turns";
 import type { RowClock, TurnClock } from "./types";
 
-const [WIDE, HIGH, EDGE] = [600, 150, 44];
+const [HIGH, EDGE] = [150, 44];
 const LINES: [keyof Turn & ("value" | "returns" | "advantage"), string, string][] = [
   ["value", "values", "V"],
   ["returns", "returns", "R"],
@@ -29,7 +30,7 @@ export function TurnsCard({ book, selected, onSelect }: { book: Book; selected: 
           <thead>
             <tr>
               <th class="number">{say("轮", "turn")}</th>
-              <th class="number">token</th>
+              <th class="number">{say("token 数", "tokens")}</th>
               <th class="number" title={say("这一轮的奖励之和", "sum of the turn's rewards")}>Σ r</th>
               <th class="number" title={say("这一轮开始时的价值", "value of the state in which it begins")}>V</th>
               <th class="number" title={say("这一轮开始时的回报", "return from where it begins")}>R</th>
@@ -63,16 +64,19 @@ export function TurnsCard({ book, selected, onSelect }: { book: Book; selected: 
 
 function Curve({ turns }: { turns: readonly Turn[] }) {
   const { say, dark } = usePrefs();
+  const [box, wide] = useWidth<HTMLDivElement>();
   const there = LINES.filter(([name]) => turns.some((one) => one[name] !== null));
   const known = turns.flatMap((one) => [one.reward, ...there.map(([name]) => one[name])]).filter((x): x is number => x !== null);
   if (!known.length) return null;
   const [low, high] = range(known);
-  const x = (i: number) => EDGE + ((i + 0.5) * (WIDE - EDGE)) / turns.length;
+  const x = (i: number) => EDGE + ((i + 0.5) * (wide - EDGE)) / turns.length;
   const y = (v: number) => 8 + (1 - (v - low) / (high - low)) * (HIGH - 34);
   const colour = lineColours(dark);
+  const named = (turn: number) => (wide / turns.length < 60 ? String(turn + 1) : say(`第 ${turn + 1} 轮`, `turn ${turn + 1}`));
   return (
-    <svg class="turn-curve" viewBox={`0 0 ${WIDE} ${HIGH}`} role="img" aria-label={say("逐轮的价值、回报与优势", "Value, return and advantage by turn")}>
-      <line class="axis" x1={EDGE} x2={WIDE} y1={y(0)} y2={y(0)} />
+    <div ref={box} class="turn-curve">
+    <svg width={wide} height={HIGH} role="img" aria-label={say("逐轮的价值、回报与优势", "Value, return and advantage by turn")}>
+      <line class="axis" x1={EDGE} x2={wide} y1={y(0)} y2={y(0)} />
       {[low, 0, high].filter((v, i) => i === 1 || Math.abs(y(v) - y(0)) > 10).map((v) => (
         <text key={v} class="tick" x={EDGE - 6} y={y(v) + 4} text-anchor="end">{brief(v)}</text>
       ))}
@@ -81,7 +85,7 @@ function Curve({ turns }: { turns: readonly Turn[] }) {
           {one.reward !== null && (
             <rect x={x(i) - 4} width={8} y={Math.min(y(0), y(one.reward))} height={Math.abs(y(one.reward) - y(0))} fill={colour.rewards} opacity={0.55} />
           )}
-          <text class="tick" x={x(i)} y={HIGH - 6} text-anchor="middle">{say(`第 ${one.turn + 1} 轮`, `turn ${one.turn + 1}`)}</text>
+          <text class="tick" x={x(i)} y={HIGH - 6} text-anchor="middle">{named(one.turn)}</text>
         </g>
       ))}
       {there.map(([name, column, symbol], k) => {
@@ -95,6 +99,7 @@ function Curve({ turns }: { turns: readonly Turn[] }) {
         );
       })}
     </svg>
+    </div>
   );
 }
 

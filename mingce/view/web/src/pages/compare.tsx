@@ -16,17 +16,24 @@ export function Compare({ ids, look, onLook }: { ids: string[]; look: CurveLook;
   const [runs, setRuns] = useState<Run[]>([]);
   const [missing, setMissing] = useState<string[]>([]);
   const [all, setAll] = useState(false);
+  const [news, setNews] = useState(0);
+  const training = runs.some((run) => run.status === "training");
+  useEffect(() => {
+    const timer = training ? setInterval(() => setNews((n) => n + 1), 3000) : undefined;
+    return () => clearInterval(timer);
+  }, [training]);
   useEffect(() => {
     let wanted = true;
-    void Promise.allSettled(ids.map((id) => get<Run>(paths.run(id)))).then((found) => {
+    void Promise.allSettled(ids.map((id) => get<Run>(paths.run(id), news > 0))).then((found) => {
       if (!wanted) return;
-      setRuns(found.flatMap((one) => (one.status === "fulfilled" ? [one.value] : [])));
+      const there = found.flatMap((one) => (one.status === "fulfilled" ? [one.value] : []));
+      setRuns((old) => (stateOf(old) === stateOf(there) ? old : there));
       setMissing(found.flatMap((one) => (one.status === "rejected" ? [(one.reason as Error).message] : [])));
     });
     return () => {
       wanted = false;
     };
-  }, [ids.join()]);
+  }, [ids.join(), news]);
   const steps = useMemo(() => [...new Set(runs.flatMap((run) => run.steps))].sort((a, b) => a - b), [runs]);
   const charts = useMemo(() => {
     const { first, rest } = plan(...runs);
@@ -58,6 +65,9 @@ export function Compare({ ids, look, onLook }: { ids: string[]; look: CurveLook;
     </section>
   );
 }
+
+/** What changes when a run goes on. */
+const stateOf = (runs: Run[]): string => runs.map((run) => `${run.id} ${run.status} ${run.steps.length} ${run.steps.at(-1)}`).join();
 
 interface OverlayProps {
   name: string;

@@ -56,6 +56,7 @@ function Page({ id, query, run, news, range, onRange }: PageProps) {
       <header class="page-head">
         <h1>{run.name}</h1>
         <StatusMark status={run.status} />
+        {typeof run.config.trainer === "string" && <span class="muted trainer">{run.config.trainer}</span>}
         {!exported && run.ledger_steps.length > 0 && (
           <>
             <a href={to.worst(id, null)}>{say("最突出的 token", "Worst tokens")}</a>

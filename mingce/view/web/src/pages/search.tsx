@@ -45,8 +45,8 @@ export function Search({ id, query }: { id: string; query: URLSearchParams }) {
         <p class="muted" role="status" data-seen={state.busy ? undefined : state.seen}>
           {state.busy
             ? say("搜索中…", "Searching…")
-            : say(`看过 ${state.seen} 步，其中 ${state.steps.length} 步的 ${count} 条有它`, `${count} rollouts of ${state.steps.length} steps have it, of ${state.seen} steps looked through`)}
-          {!state.busy && state.left > 0 && say(`；还有 ${state.left} 步没有看。`, `; ${state.left} steps are left.`)}
+            : say(`看过 ${state.seen} 步，其中 ${state.steps.length} 步的 ${count} 条有它`, `In ${many(count, "rollout")} of ${many(state.steps.length, "step")}; ${many(state.seen, "step")} looked through`)}
+          {!state.busy && state.left > 0 && say(`；还有 ${state.left} 步没有看。`, `; ${many(state.left, "step")} left.`)}
         </p>
       )}
       {state.steps.map((one) => (
@@ -60,6 +60,8 @@ export function Search({ id, query }: { id: string; query: URLSearchParams }) {
     </main>
   );
 }
+
+const many = (n: number, what: string): string => `${n} ${what}${n === 1 ? "" : "s"}`;
 
 function StepCard({ id, text, found }: { id: string; text: string; found: StepHits }) {
   const { say } = usePrefs();

@@ -34,7 +34,7 @@ export function Step({ id, step, query }: { id: string; step: number; query: URL
     ArrowRight: after === null ? undefined : () => go(to.step(id, after)),
   });
   return (
-    <main>
+    <main class="wide">
       <header class="page-head">
         <h1>{say(`第 ${step} 步`, `Step ${step}`)}</h1>
         <nav class="walk" aria-label={say("前后的步", "Steps before and after")}>
@@ -75,9 +75,9 @@ function Facts({ data }: { data: StepData }) {
   const { say } = usePrefs();
   const { settings, whitening } = data;
   const facts: [string, string][] = [
-    [say("估计器", "estimator"), settings.estimator ?? "–"],
+    ...(settings.estimator ? [[say("估计器", "estimator"), settings.estimator] as [string, string]] : []),
     ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
-    ["β", number(settings.beta)],
+    ...(settings.beta !== null ? [["β", number(settings.beta)] as [string, string]] : []),
     ["ε", `${number(settings.clip_low)} / ${number(settings.clip_high)}`],
   ];
   if (whitening) facts.push(["μ(A)", number(whitening.mean)], ["σ(A)", number(whitening.std)], [say("token 数", "tokens"), String(whitening.count)]);

@@ -5,7 +5,7 @@ import { visible } from "../chips";
 import { Await } from "../loading";
 import { number, signed } from "../numbers";
 import { usePrefs } from "../prefs";
-import { to } from "../route";
+import { replace, to } from "../route";
 import type { WorstTokens } from "../types";
 
 const MEASURES: Record<string, { symbol: string; column: string; zh: string; en: string; why: [string, string] }> = {
@@ -19,16 +19,26 @@ export function Worst({ id, step, query }: { id: string; step: number | null; qu
   const { say } = usePrefs();
   const by = query.get("by") ?? "";
   const [asked, setAsked] = useState(0);
-  const data = useData<WorstTokens>(paths.worst(id, step, by), asked);
+  const each = query.get("all") !== "1";
+  const data = useData<WorstTokens>(paths.worst(id, step, by, each), asked);
   return (
     <main>
       <h1>{step === null ? say("整个运行里最突出的 token", "Worst tokens of the run") : say(`第 ${step} 步里最突出的 token`, `Worst tokens of step ${step}`)}</h1>
-      <Await of={data}>{(found) => <Tokens {...{ id, step, found }} onMore={() => setAsked(asked + 1)} />}</Await>
+      <Await of={data}>{(found) => <Tokens {...{ id, step, found, each }} onMore={() => setAsked(asked + 1)} />}</Await>
     </main>
   );
 }
 
-function Tokens({ id, step, found, onMore }: { id: string; step: number | null; found: WorstTokens; onMore: () => void }) {
+interface TokensProps {
+  id: string;
+  step: number | null;
+  found: WorstTokens;
+  /** Only one token of each rollout. */
+  each: boolean;
+  onMore: () => void;
+}
+
+function Tokens({ id, step, found, each, onMore }: TokensProps) {
   const { say } = usePrefs();
   const measure = MEASURES[found.by];
   if (!measure) return <p class="card notice">{say("这里没有能比较的列。", "There is no column to compare here.")}</p>;
@@ -36,7 +46,7 @@ function Tokens({ id, step, found, onMore }: { id: string; step: number | null; 
     <>
       <nav class="tabs" aria-label={say("按什么", "By what")}>
         {found.measures.map((name) => (
-          <a key={name} href={to.worst(id, step, { by: name })} aria-current={name === found.by ? "page" : undefined}>
+          <a key={name} href={to.worst(id, step, { by: name, all: each ? null : 1 })} aria-current={name === found.by ? "page" : undefined}>
             {say(MEASURES[name].zh, MEASURES[name].en)} <span class="muted">{MEASURES[name].symbol}</span>
           </a>
         ))}
@@ -48,6 +58,10 @@ function Tokens({ id, step, found, onMore }: { id: string; step: number | null; 
             ? say(`均匀地看过了 ${found.total} 步中的 ${found.seen} 步。`, `${found.seen} of ${found.total} steps, evenly spread, were looked through.`)
             : say(`只看了前 ${found.seen} 条，共 ${found.total} 条。`, `The first ${found.seen} of ${found.total} rollouts were looked through.`))}
       </p>
+      <label class="check-line">
+        <input type="checkbox" checked={each} data-setting="each" onChange={() => replace(to.worst(id, step, { by: found.by, all: each ? 1 : null }))} />
+        {say("每条回答只列一个（相邻 token 的数几乎一样）", "One token of each rollout (neighbours have nearly the same numbers)")}
+      </label>
       <div class="table-box worst">
         <table data-by={found.by}>
           <thead>
