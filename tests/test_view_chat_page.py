@@ -27,6 +27,9 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("runs")
     chat_run(root, width=WIDTH)
     chat_run(root, "grpo", "grpo", width=60)
+    store = LedgerStore(chat_run(root, "exact", width=60) / "ledger")
+    exact = store.read(1)
+    store.write(1, exact.fill({"rollout_log_probs": exact["old_log_probs"] - 2e-6}))
     return root
 
 
@@ -202,6 +205,34 @@ def test_the_gap_between_sampler_and_trainer_colours_tokens_and_a_missing_column
     expect(page.locator("[data-missing=new_log_probs]")).to_contain_text("was not recorded. To record it:")
     page.locator("[data-lang=zh]").click()
     expect(page.locator("[data-missing=new_log_probs]")).to_contain_text("没有记录")
+
+
+def test_sampler_and_trainer_lie_over_each_other_and_rounding_is_no_difference(tab: Tab, runs: Path) -> None:
+    page = tab.open(f"{SHORT}?column=log_prob_gap")
+    stored = LedgerStore(runs / "chat" / "ledger").rollout(1, 0)
+    gap = [abs(q - old) for q, old in zip(stored["rollout_log_probs"], stored["old_log_probs"], strict=True)]
+    said = page.locator(".gap-line b").all_inner_texts()
+    assert_shows(said[0], sum(gap) / len(gap))
+    assert_shows(said[1], max(gap))
+    page.locator(".gap-line button").click()
+    expect(page.locator(".chip.selected")).to_have_attribute("data-t", str(gap.index(max(gap))))
+    expect(page.locator(".reading")).to_contain_text("log q")
+    tall = page.locator(".overview canvas").evaluate("canvas => canvas.clientHeight")
+    page.locator("[data-choose=column]").select_option("rollout_log_probs")
+    expect(page.locator(".gap-line")).to_have_count(0)
+    tab.open(f"{LONG}")
+    assert page.locator(".overview canvas").evaluate("canvas => canvas.clientHeight") < tall
+    for place, ends in (("exact", "0.02"), ("chat", None)):
+        tab.open(f"#/run/{place}/step/1/rollout/0?column=log_prob_gap")
+        shown = page.locator(".chips-head .legend-ticks span").last.inner_text().lstrip("+")
+        assert shown == ends or ends is None
+        strong = page.locator(".chip").evaluate_all(STRONG)
+        assert (max(strong) < 10) if ends else (max(strong) > 100)
+
+
+STRONG = """chips => chips.map(chip => {
+const rgb = getComputedStyle(chip).backgroundColor.match(/[0-9.]+/g).map(Number);
+return Math.max(...rgb.slice(0, 3)) - Math.min(...rgb.slice(0, 3)); })"""  # how far from grey
 
 
 @pytest.mark.parametrize("size", [(360, 740), (820, 1100), (1920, 1080)])

@@ -3,7 +3,8 @@ import { useMemo, useState } from "preact/hooks";
 import { has, paths } from "./api";
 import { Chips } from "./chips";
 import { Legend } from "./legend";
-import { largest, number } from "./numbers";
+import { scaleOf } from "./derived";
+import { number } from "./numbers";
 import { usePrefs } from "./prefs";
 import { go, to } from "./route";
 import type { Answer } from "./types";
@@ -37,7 +38,7 @@ export interface AnswerListProps {
 
 export function AnswerList({ id, answers, column, selected, onSelect }: AnswerListProps) {
   const { say } = usePrefs();
-  const limit = useMemo(() => largest(answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
+  const limit = useMemo(() => scaleOf(column, answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
   return (
     <>
       <Legend limit={limit} symbol={column} />

@@ -39,8 +39,8 @@ export function gradient(dark: boolean): string {
 /** Lines that are told apart by eye and by their dashes: Okabe and Ito's colours, lighter on a dark page. */
 export function lineColours(dark: boolean): Record<string, string> {
   return dark
-    ? { values: "#56b4e9", returns: "#e69f00", rewards: "#9aa3b2", deltas: "#cc79a7", advantages: "#3fc9a0" }
-    : { values: "#0072b2", returns: "#c46a00", rewards: "#7b8494", deltas: "#b0508a", advantages: "#00795a" };
+    ? { values: "#56b4e9", returns: "#e69f00", rewards: "#9aa3b2", deltas: "#cc79a7", advantages: "#3fc9a0", rollout_log_probs: "#e69f00", old_log_probs: "#56b4e9", log_prob_gap: "#cc79a7" }
+    : { values: "#0072b2", returns: "#c46a00", rewards: "#7b8494", deltas: "#b0508a", advantages: "#00795a", rollout_log_probs: "#c46a00", old_log_probs: "#0072b2", log_prob_gap: "#b0508a" };
 }
 
 export function seriesColours(dark: boolean): string[] {

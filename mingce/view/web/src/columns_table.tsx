@@ -2,7 +2,8 @@
 import { visible } from "./chips";
 import { paint } from "./colours";
 import { inline } from "./formula";
-import { largest, number } from "./numbers";
+import { scaleOf } from "./derived";
+import { number } from "./numbers";
 import { usePrefs } from "./prefs";
 import type { ColumnText, Columns, Token } from "./types";
 import { Windowed } from "./windowed";
@@ -25,7 +26,7 @@ export function ColumnsTable({ tokens, columns, texts, formula, selected, onSele
   const there = texts.filter((text) => text.name in columns && text.name !== "token_ids");
   const flag = (text: ColumnText) => FLAGS.includes(text.name);
   const shown = [...there.filter((text) => !flag(text)), ...there.filter(flag)];
-  const limits = new Map(shown.map(({ name }) => [name, SIGNED.includes(name) ? largest(columns[name]) : 0]));
+  const limits = new Map(shown.map(({ name }) => [name, SIGNED.includes(name) ? scaleOf(name, columns[name]) : 0]));
   const cell = (name: string, t: number) => {
     const value = columns[name][t];
     if (FLAGS.includes(name)) return <td class="number flag">{value === null ? "–" : value ? "●" : "·"}</td>;

@@ -1,9 +1,16 @@
 /** Columns that no ledger stores: differences of two that it has, and the TD errors where a trainer did not keep them. */
+import { largest } from "./numbers";
 import type { Columns, Num, Rollout } from "./types";
 
 export const GAP = "log_prob_gap";
 /** What a derived column is made of. */
 export const MADE_OF: Record<string, readonly [string, string]> = { [GAP]: ["rollout_log_probs", "old_log_probs"] };
+
+/** How far the colours of a column reach at least: rounding between two engines is not to look like a difference. */
+const LEAST: Record<string, number> = { [GAP]: 0.02 };
+
+/** Where the colours of a column end. */
+export const scaleOf = (name: string, values: readonly Num[]): number => Math.max(LEAST[name] ?? 0, largest(values));
 
 /** The rollout with its derived columns. */
 export function withDerived(rollout: Rollout): Rollout {

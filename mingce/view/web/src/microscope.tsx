@@ -6,13 +6,13 @@ import { Chips, type Range } from "./chips";
 import { ColumnsTable } from "./columns_table";
 import { Conversation } from "./conversation";
 import { specOf } from "./credit";
-import { lacking, MADE_OF } from "./derived";
+import { GAP, lacking, MADE_OF, scaleOf } from "./derived";
 import type { Book } from "./facts";
 import { inline } from "./formula";
 import { Legend } from "./legend";
 import { Formula } from "./math";
 import { Missing } from "./missing";
-import { largest } from "./numbers";
+import { GapLine } from "./gap_line";
 import { Overview } from "./overview";
 import { usePrefs } from "./prefs";
 import { RangeAccount } from "./range_account";
@@ -45,7 +45,7 @@ export function Microscope(props: MicroscopeProps) {
   const { say } = usePrefs();
   const [sheet, setSheet] = useState(false); // on a narrow screen the account lies over the page's lower end
   const { rollout, columns } = book;
-  const limit = useMemo(() => largest(columns[column] ?? []), [columns, column]);
+  const limit = useMemo(() => scaleOf(column, columns[column] ?? []), [columns, column]);
   const mask = columns.response_mask ?? null;
   const shared = { tokens: rollout.tokens, mask, limit, selected, onSelect };
   const long = rollout.tokens.length > FEW;
@@ -57,7 +57,7 @@ export function Microscope(props: MicroscopeProps) {
         </section>
         <section class="card">
           <Colouring {...props} limit={limit} />
-          {long && !picture && <Overview {...{ ...shared, columns, column, range, onRange }} />}
+          {(long || column === GAP) && !picture && <Overview {...{ ...shared, columns, column, range, onRange }} />}
           <Chips {...shared} column={columns[column] ?? null} observations={rollout.observations} turns={columns.turn ?? null} range={range} onRange={onRange}
             label={say("回答的 token", "Tokens of the response")} />
           <p class="muted hint">
@@ -92,7 +92,7 @@ export function Microscope(props: MicroscopeProps) {
 }
 
 /** Which column colours the tokens, what it means, or how it could be recorded. */
-function Colouring({ book, words, column, limit, onColumn }: MicroscopeProps & { limit: number }) {
+function Colouring({ book, words, column, limit, onColumn, onSelect }: MicroscopeProps & { limit: number }) {
   const { say, pick } = usePrefs();
   const { rollout, columns } = book;
   const text = words.columns.find((one) => one.name === column);
@@ -122,6 +122,7 @@ function Colouring({ book, words, column, limit, onColumn }: MicroscopeProps & {
           {pick(text)} <Formula formula={formula ?? ""} block />
         </div>
       )}
+      {column === GAP && column in columns && <GapLine {...{ columns, onSelect }} />}
       {!(column in columns) && <Missing rollout={rollout} name={column} />}
     </>
   );

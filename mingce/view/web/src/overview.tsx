@@ -8,6 +8,7 @@ import { useBrush } from "./brush";
 import { FONT, ink, prepare, useWidth } from "./canvas";
 import { visible, type Range } from "./chips";
 import { lineColours, rgb } from "./colours";
+import { GAP as GAP_COLUMN, MADE_OF, scaleOf } from "./derived";
 import { brief, number } from "./numbers";
 import { usePrefs } from "./prefs";
 import { ACTION, DASHES, range as numbersRange, STATE, SYMBOLS } from "./strip";
@@ -18,6 +19,7 @@ const RIGHT = 8;
 const BAND = 14;
 const PANEL = 46;
 const GAP = 14;
+const SHORT: Record<string, string> = { rollout_log_probs: "q", old_log_probs: "π", [GAP_COLUMN]: "g" };
 
 export interface OverviewProps {
   tokens: readonly Token[];
@@ -36,7 +38,7 @@ export function Overview({ tokens, columns, column, limit, mask, selected, range
   const [ref, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [over, setOver] = useState<number | null>(null);
-  const panels = useMemo(() => panelsOf(columns), [columns]);
+  const panels = useMemo(() => panelsOf(columns, column), [columns, column]);
   const slot = Math.max(0, width - LEFT - RIGHT) / Math.max(tokens.length, 1);
   const height = BAND + panels.length * (PANEL + GAP) + 4;
   const picture = useMemo(
@@ -86,7 +88,7 @@ export function Overview({ tokens, columns, column, limit, mask, selected, range
           onPointerLeave={() => setOver(null)} />
       </div>
       <figcaption>
-        {shown !== null && <Reading t={shown} tokens={tokens} columns={columns} />}
+        {shown !== null && <Reading {...{ panels }} t={shown} tokens={tokens} columns={columns} />}
         {range ? (
           <span class="muted">
             {say(`选中 ${range[0]}–${range[1] - 1}`, `marked ${range[0]}–${range[1] - 1}`)}{" "}
@@ -100,8 +102,8 @@ export function Overview({ tokens, columns, column, limit, mask, selected, range
   );
 }
 
-function Reading({ t, tokens, columns }: { t: number; tokens: readonly Token[]; columns: Columns }) {
-  const names = [...STATE, ...ACTION].filter((name) => columns[name]);
+function Reading({ t, tokens, columns, panels }: { t: number; tokens: readonly Token[]; columns: Columns; panels: readonly Panel[] }) {
+  const names = panels.flatMap((panel) => panel.names);
   return (
     <span class="reading">
       t = {t} <b>{visible(tokens[t].text)}</b>
@@ -116,12 +118,15 @@ interface Panel {
   high: number;
 }
 
-function panelsOf(columns: Columns): Panel[] {
-  return [STATE, ACTION].flatMap((names) => {
+/** The curves; where sampler and trainer are compared, both log-probs over each other and their difference too. */
+function panelsOf(columns: Columns, column: string): Panel[] {
+  const compared = column === GAP_COLUMN || MADE_OF[GAP_COLUMN].includes(column) ? [MADE_OF[GAP_COLUMN], [GAP_COLUMN]] : [];
+  return [STATE, ACTION, ...compared].flatMap((names) => {
     const there = names.filter((name) => columns[name]);
     if (!there.length) return [];
     const [low, high] = numbersRange(there.flatMap((name) => columns[name].filter((x): x is number => x !== null)));
-    return [{ names: there, low, high }];
+    const least = Math.max(0, ...there.map((name) => scaleOf(name, [])));
+    return [{ names: there, low: least ? Math.min(low, -least) : low, high: Math.max(high, least) }];
   });
 }
 
@@ -163,7 +168,7 @@ function drawn({ columns, column, limit, mask, count, slot, width, height, dark,
     names.forEach((name, k) => {
       context.fillStyle = lineColours(dark)[name];
       context.textAlign = "left";
-      context.fillText(SYMBOLS[name][0], k * 12, top + PANEL / 2);
+      context.fillText(SHORT[name] ?? SYMBOLS[name][0], k * 12, top + PANEL / 2);
     });
     for (const name of names) {
       const shift = STATE.some((one) => one === name) ? 0 : slot / 2;
@@ -197,7 +202,7 @@ function curve(
   colour: string,
 ): void {
   context.strokeStyle = context.fillStyle = colour;
-  if (name === "rewards") {
+  if (name === "rewards" || name === GAP_COLUMN) {
     for (const [pixel, [low, high]] of points) {
       const [top, bottom] = [y(Math.max(high, 0)), y(Math.min(low, 0))];
       if (bottom - top >= 1) context.fillRect(x(pixel) - 1, top, 2, bottom - top);

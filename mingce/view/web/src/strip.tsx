@@ -18,7 +18,8 @@ const PANEL = 118;
 const GAP = 16;
 export const STATE = ["values", "returns"] as const;
 export const ACTION = ["rewards", "deltas", "advantages"] as const;
-export const SYMBOLS: Record<string, string> = { values: "V(sₜ)", returns: "Rₜ", rewards: "rₜ", deltas: "δₜ", advantages: "Aₜ" };
+export const SYMBOLS: Record<string, string> = { values: "V(sₜ)", returns: "Rₜ", rewards: "rₜ", deltas: "δₜ", advantages: "Aₜ",
+  rollout_log_probs: "log q", old_log_probs: "log π_old", log_prob_gap: "gₜ" };
 export const DASHES: Record<string, number[]> = { returns: [6, 3], deltas: [2, 3] };
 
 export interface StripProps {

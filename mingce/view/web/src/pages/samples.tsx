@@ -6,7 +6,8 @@ import { visible } from "../chips";
 import { paint } from "../colours";
 import { Legend } from "../legend";
 import { Await } from "../loading";
-import { largest, number } from "../numbers";
+import { scaleOf } from "../derived";
+import { number } from "../numbers";
 import { usePrefs } from "../prefs";
 import { replace, to } from "../route";
 import { useKeys } from "../keys";
@@ -34,7 +35,7 @@ function Side({ id, step, row, query, found }: SamplesProps & { found: Through }
   const { say } = usePrefs();
   const { answers } = found;
   const [column, setColumn, columns] = useColumn(answers, "advantages");
-  const limit = useMemo(() => largest(answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
+  const limit = useMemo(() => scaleOf(column, answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
   const asked = Number(query.get("base") ?? NaN);
   const base = Math.max(0, answers.findIndex((answer) => answer.row === (Number.isNaN(asked) ? best(answers) : asked)));
   const choose = (place: number) => {
