@@ -182,6 +182,29 @@ def test_a_long_token_is_not_broken(tab: Tab) -> None:
         assert page.locator("[data-mark=action] mark").evaluate("mark => mark.getClientRects().length") == 1
 
 
+def test_settings_tried_and_steps_zoomed_into_are_in_the_address(tab: Tab, browser: Browser, tmp_path: Path) -> None:
+    page = tab.open("#/run/chat/step/1/rollout/0?view=whatif&lam=0.5&gamma=2&estimator=nothing&n=1.5")
+    assert page.locator("[data-setting=λ]").first.input_value() == "0.5"
+    assert page.locator("[data-setting=γ]").first.input_value() == "1"  # 2 is none
+    page.locator("[data-setting=λ]").first.fill("0.25")
+    expect(page).to_have_url(re.compile(r"view=whatif&lam=0.25$"))
+    page.reload()
+    expect(page.locator("[data-setting=λ]").first).to_have_value("0.25")
+    page.evaluate("location.hash = '#/run/chat/step/1/rollout/0?view=whatif&lam=0.75'")
+    expect(page.locator("[data-setting=λ]").first).to_have_value("0.75")
+    page.get_by_role("button", name="Back to what was recorded").click()
+    expect(page).to_have_url(re.compile(r"view=whatif$"))
+    with Run.create(tmp_path, "long", {"steps": 9000}) as run:
+        run.metrics_path.write_text("".join(f'{{"step": {step}, "critic/kl": 0.5}}\n' for step in range(1, 9001)))
+    with served(Api(Library([tmp_path])), lang="en") as client:
+        other = watched(browser, f"http://127.0.0.1:{client.port}/")
+        zoomed = other.open("#/run/long?steps=100-160&smooth=0.5")
+        expect(zoomed.locator(".hint .tag")).to_contain_text("steps 100–160")
+        zoomed.locator(".hint .tag").click()
+        expect(zoomed).to_have_url(re.compile(r"#/run/long\?smooth=0.5$"))
+        zoomed.close()
+
+
 def test_runs_that_train_are_compared_as_they_go_on(browser: Browser, tmp_path: Path) -> None:
     with Run.create(tmp_path, "ended", {"steps": 1}) as run:
         run.metrics_path.write_text('{"step": 1, "critic/kl": 0.4}\n')
@@ -212,4 +235,7 @@ def test_the_turns_curve_is_legible_on_a_phone_and_its_prompt_is_said_once(brows
         expect(page.locator(".question")).to_have_count(0)
         expect(page.locator(".conversation .prompt")).to_contain_text("What is")
         expect(page.locator(".said").first).to_contain_text("tokens")
+        page.locator("tr[data-turn='1'] button").focus()
+        page.keyboard.press("Enter")
+        expect(page.locator("tr[data-turn='1']")).to_have_class(re.compile("selected"))
         page.close()

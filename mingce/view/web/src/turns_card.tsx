@@ -40,7 +40,7 @@ export function TurnsCard({ book, selected, onSelect }: { book: Book; selected: 
           <tbody>
             {turns.map((one) => (
               <tr key={one.turn} data-turn={one.turn} class={one.turn === now ? "selected link" : "link"} onClick={() => onSelect(one.first)}>
-                <td class="number">{one.turn + 1}</td>
+                <td class="number"><button type="button" class="plain link" aria-current={one.turn === now}>{one.turn + 1}</button></td>
                 <td class="number">{one.tokens}</td>
                 <td class="number">{number(one.reward)}</td>
                 <td class="number">{number(one.value)}</td>

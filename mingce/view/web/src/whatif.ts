@@ -36,6 +36,31 @@ export function recorded(rollout: Rollout): WhatIf {
   };
 }
 
+const WHITENINGS: readonly Whiten[] = ["none", "step", "group"];
+const LIMITS = { gamma: 1, lam: 1, beta: 10, n: 1000, k: 1000 } as const;
+
+/** The settings that an address asks for; what it does not say, or cannot be had, is as recorded. */
+export function askedFor(rollout: Rollout, query: URLSearchParams): WhatIf {
+  const what = recorded(rollout);
+  for (const name of Object.keys(LIMITS) as (keyof typeof LIMITS)[]) {
+    const given = query.get(name);
+    const whole = name === "n" || name === "k";
+    const value = given === null || given === "" ? NaN : Number(given);
+    if (value >= (whole ? 1 : 0) && value <= LIMITS[name] && (!whole || Number.isInteger(value))) what[name] = value;
+  }
+  const estimator = ESTIMATORS.find((name) => name === query.get("estimator"));
+  if (estimator && possible(rollout, estimator)) what.estimator = estimator;
+  what.whiten = WHITENINGS.find((name) => name === query.get("whiten")) ?? what.whiten;
+  return what;
+}
+
+/** For an address: only what differs from what was recorded. */
+export function written(rollout: Rollout, what: WhatIf): Record<string, string | number | null> {
+  const before = recorded(rollout);
+  const names = Object.keys(before) as (keyof WhatIf)[];
+  return Object.fromEntries(names.map((name) => [name, what[name] === before[name] ? null : what[name]]));
+}
+
 /** The rollout first, then the other samples of its prompt. */
 export interface Group {
   rewards: number[][];

@@ -15,7 +15,7 @@ import { replace, to } from "../route";
 import { RolloutHead } from "../rollout_head";
 import type { Level, Rollout as RolloutData, Texts } from "../types";
 import { useTokenKeys } from "../token_keys";
-import { recorded, rewrite, type WhatIf } from "../whatif";
+import { askedFor, rewrite, type WhatIf, written } from "../whatif";
 import { WhatIfPanel } from "../whatif_panel";
 
 export type View = "microscope" | "map" | "whatif";
@@ -49,7 +49,7 @@ interface OpenProps {
 function Open({ id, query, rollout: stored, words }: OpenProps) {
   const { say } = usePrefs();
   const rollout = useMemo(() => withDerived(stored), [stored]);
-  const [what, setWhat] = useState<WhatIf>(() => recorded(rollout));
+  const [what, setWhat] = useState<WhatIf>(() => askedFor(rollout, query));
   const [level, setLevel] = useState<Level>(firstLevel);
   const view = (query.get("view") ?? "microscope") as View;
   const asked = Number(query.get("token") ?? 0);
@@ -72,8 +72,17 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
       range: next.range && `${next.range[0]}-${next.range[1] - 1}`,
       column: next.column === preferred ? null : next.column,
       view: next.view === "microscope" ? null : next.view,
+      ...(next.view === "whatif" ? written(rollout, what) : {}),
     });
   };
+  const told = JSON.stringify(written(rollout, askedFor(rollout, query)));
+  useEffect(() => {
+    if (view === "whatif" && told !== JSON.stringify(written(rollout, what))) setWhat(askedFor(rollout, query));
+  }, [told]); // an address that was pasted
+  useEffect(() => {
+    const timer = setTimeout(() => view === "whatif" && location.hash !== address({}) && replace(address({})), 300);
+    return () => clearTimeout(timer);
+  }, [what]); // not at every pixel of a slider's way
   const select = (token: number) => replace(address({ token }));
   const mark = (marked: Range | null) => replace(address({ range: marked, token: marked ? nearest(selected, marked) : selected }));
   const dialogue = useDialogue(id, rollout.step, rollout.row);

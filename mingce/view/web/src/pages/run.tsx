@@ -18,7 +18,8 @@ import type { Run as RunData } from "../types";
 export function Run({ id, query }: { id: string; query: URLSearchParams }) {
   const [live, setLive] = useState(false);
   const news = useNews(id, live);
-  const [range, setRange] = useState<Range | null>(null);
+  const found = /^(\d{1,9})-(\d{1,9})$/.exec(query.get("steps") ?? "");
+  const range: Range | null = found && Number(found[1]) < Number(found[2]) ? [Number(found[1]), Number(found[2])] : null;
   const whole = useData<RunData>(paths.run(id), news);
   const part = useData<RunData>(range && paths.range(id, range), news);
   const run = range && part.data ? part : whole;
@@ -27,7 +28,7 @@ export function Run({ id, query }: { id: string; query: URLSearchParams }) {
   useKeys({ "/": toSearch });
   return (
     <main class="wide">
-      <Await of={run}>{(data) => <Page {...{ id, query, news, range }} run={data} onRange={setRange} />}</Await>
+      <Await of={run}>{(data) => <Page {...{ id, query, news, range }} run={data} />}</Await>
     </main>
   );
 }
@@ -40,16 +41,15 @@ interface PageProps {
   run: RunData;
   news: number;
   range: Range | null;
-  onRange: (range: Range | null) => void;
 }
 
-function Page({ id, query, run, news, range, onRange }: PageProps) {
+function Page({ id, query, run, news, range }: PageProps) {
   const { say } = usePrefs();
   const look = readLook(query);
   const place = Number(query.get("prompt") ?? 1) - 1 || 0;
-  const set = (change: Partial<CurveLook & { place: number }>) => {
-    const next = { ...look, place, ...change };
-    replace(to.run(id, { prompt: next.place > 0 ? next.place + 1 : null, ...writtenLook(next) }));
+  const set = (change: Partial<CurveLook & { place: number; range: Range | null }>) => {
+    const next = { ...look, place, range, ...change };
+    replace(to.run(id, { prompt: next.place > 0 ? next.place + 1 : null, steps: next.range && next.range.join("-"), ...writtenLook(next) }));
   };
   return (
     <>
@@ -69,7 +69,7 @@ function Page({ id, query, run, news, range, onRange }: PageProps) {
       <Notices run={run} />
       <HeldOut {...{ id, run, news, place }} onPlace={(next) => set({ place: next })} />
       <div class="run-body">
-        <Charts {...{ id, run, range, onRange, look }} onLook={set} />
+        <Charts {...{ id, run, range, look }} onRange={(next) => set({ range: next })} onLook={set} />
         <Newest {...{ id, run, news }} />
       </div>
       <details class="card config">
