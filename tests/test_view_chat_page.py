@@ -176,6 +176,10 @@ def test_what_a_tool_said_stands_apart(tab: Tab) -> None:
     block.locator(".chip", has_text="72").click()
     expect(page.locator(".account-section")).to_have_count(1)
     expect(page.locator("[data-section=not_chosen]")).to_be_visible()
+    expect(page.locator("[data-mark=action]")).to_contain_text("given, not chosen")
+    page.locator(".chip[data-t='0']").click()
+    expect(page.locator("[data-mark=action] small")).to_contain_text("chosen")
+    expect(page.locator("[data-mark=action]")).not_to_contain_text("given")
 
 
 def test_an_estimator_without_a_critic_shows_no_value_no_td_error_and_no_lambda(tab: Tab) -> None:

@@ -75,6 +75,7 @@ export function Account({ book, t, sections, level, onLevel }: AccountProps) {
 function StateAndAction({ book, t }: { book: Book; t: number }) {
   const { say } = usePrefs();
   const { prompt_tokens, tokens } = book.rollout;
+  const mask = book.columns.response_mask;
   const before = [...prompt_tokens, ...tokens.slice(0, t)];
   const end = before.slice(-24).map((token) => token.text).join("");
   return (
@@ -91,7 +92,7 @@ function StateAndAction({ book, t }: { book: Book; t: number }) {
       <span data-mark="action">
         <mark>{visible(tokens[t].text)}</mark>
         <small>
-          <Formula formula="a_t" /> {say("所选", "chosen")}
+          {mask && !mask[t] ? say("给定的", "given, not chosen") : <><Formula formula="a_t" /> {say("所选", "chosen")}</>}
         </small>
       </span>
     </p>
