@@ -88,6 +88,7 @@ def photograph(root: Path) -> None:
                     viewport={"width": width, "height": height},
                     color_scheme="dark" if dark else "light",
                 )
+                context.add_init_script(f"try {{ localStorage.lang = '{run}' }} catch {{}}")  # else it is the server's
                 page = context.new_page()
                 page.goto(f"{found[0].rstrip('/')}/{address(run, place, where[run])}")
                 settle(page)
