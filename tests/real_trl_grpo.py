@@ -21,54 +21,62 @@ import numpy as np  # noqa: E402
 import torch  # noqa: E402
 from datasets import Dataset  # noqa: E402
 from transformers import PrinterCallback  # noqa: E402
-from trl import GRPOConfig, GRPOTrainer  # noqa: E402
-from trl.trainer import grpo_trainer  # noqa: E402
 from trl_toys import LETTERS, tiny_llama, tokenizer  # noqa: E402
+from trl_ways import OURS, attach_sampler, classes, rewards, rollout  # noqa: E402
 
 import mingce  # noqa: E402
 from mingce.record.run import Run  # noqa: E402
 from mingce.watching import recorder  # noqa: E402
 
 NAMES = {
-    "token_ids": "completion_ids", "response_mask": "completion_mask", "attention_mask": "completion_mask",
+    "token_ids": "completion_ids", "response_mask": "chosen", "attention_mask": "completion_mask",
     "new_log_probs": "new", "old_log_probs": "old_per_token_logps", "ref_log_probs": "ref_per_token_logps",
-    "advantages": "advantages", "entropy": "entropies",
+    "advantages": "advantages", "entropy": "entropies", "rollout_log_probs": "sampling_per_token_logps",
+    "importance_weights": "importance_sampling_ratio",
 }  # fmt: skip
 
 
-def share_of_as(completion_ids: list[list[int]], **_: Any) -> list[float]:
-    return [sum(i % 5 == 0 for i in ids) / 8 for ids in completion_ids]
-
-
-class ByHand(GRPOTrainer):  # type: ignore[misc]
-    """Keeps what the loss saw; its rows are numbered inside TRL's own dict."""
+class ByHand:
+    """Keeps what the loss saw; its rows are numbered inside TRL's own dict. Mixed into a trainer of TRL's."""
 
     seen: list[dict[str, Any]]
+    generated: list[torch.Tensor]
 
     def _calculate_rewards(self, *given: Any, **named: Any) -> torch.Tensor:
-        rewards: torch.Tensor = super()._calculate_rewards(*given, **named)
+        rewards: torch.Tensor = super()._calculate_rewards(*given, **named)  # type: ignore[misc]
         self.rewards = rewards
         return rewards
 
     def _generate_and_score_completions(self, inputs: Any) -> Any:
-        output = super()._generate_and_score_completions(inputs)
-        return output | {"row": torch.arange(len(output["advantages"])), "outcome": self.rewards.nansum(1)}
+        self.generated = []
+        output = super()._generate_and_score_completions(inputs)  # type: ignore[misc]
+        weights = self.reward_weights  # type: ignore[attr-defined]
+        if "old_logps" in output:  # RLOO's loss has them summed up by row
+            output |= dict(zip(("old_per_token_logps", "ref_per_token_logps"), self.generated, strict=False))
+        return output | {
+            "row": torch.arange(len(output["advantages"])), "outcome": (self.rewards * weights).nansum(1),
+            "unscored": self.rewards.isnan().all(1),
+        }  # fmt: skip
 
     def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
-        self.measured = super()._get_per_token_logps_and_entropies(*given, **named)
+        self.measured = super()._get_per_token_logps_and_entropies(*given, **named)  # type: ignore[misc]
+        self.generated.append(self.measured[0].detach().clone())
         return self.measured
 
     def _compute_loss(self, model: Any, inputs: Any) -> Any:
-        loss = super()._compute_loss(model, inputs)
+        loss = super()._compute_loss(model, inputs)  # type: ignore[misc]
         kept = {name: one.clone() for name, one in inputs.items() if isinstance(one, torch.Tensor) and one.ndim}
         kept |= {"new": self.measured[0].detach().clone(), "entropies": self.measured[1].detach().clone()}
         kept.setdefault("old_per_token_logps", kept["new"])
-        kept["advantages"] = kept["advantages"][:, None] * kept["completion_mask"]
-        self.seen.append(kept | {"step": self.state.global_step + 1})
+        kept["chosen"] = kept["completion_mask"] * kept.get("tool_mask", torch.tensor(1))
+        kept["advantages"] = kept["advantages"][:, None] * kept["chosen"]
+        if (weights := kept.get("importance_sampling_ratio")) is not None and weights.shape[1] == 1:
+            kept["importance_sampling_ratio"] = weights * kept["chosen"]
+        self.seen.append(kept | {"step": self.state.global_step + 1})  # type: ignore[attr-defined]
         return loss
 
 
-def trainer(kind: type[GRPOTrainer], folder: str, steps: int, changed: dict[str, Any]) -> Any:
+def trainer(by_hand: bool, folder: str, steps: int, changed: dict[str, Any]) -> Any:
     rng = np.random.default_rng(0)
     data = [{"prompt": "".join(rng.choice(np.array(LETTERS[3:]), rng.integers(2, 9)))} for _ in range(64)]
     settings: dict[str, Any] = {
@@ -77,14 +85,21 @@ def trainer(kind: type[GRPOTrainer], folder: str, steps: int, changed: dict[str,
         "save_strategy": "no", "logging_steps": 1, "disable_tqdm": True, "use_cpu": True, "bf16": False,
         "gradient_checkpointing": False, "beta": 0.04,
     }  # fmt: skip
-    ends = changed.get("ends", 2.0)
-    settings |= {name: value for name, value in changed.items() if name != "ends"}
-    grpo_trainer.create_model_from_path = lambda *_, **__: tiny_llama(0, ends=ends)
+    settings |= {name: value for name, value in changed.items() if name not in OURS}
+    kind, config, module = classes(changed.get("kind", "grpo"))
+    ends, weights = changed.get("ends", 2.0), getattr(torch, changed.get("dtype", "float32"))
+    module.create_model_from_path = lambda *_, **__: tiny_llama(0, ends=ends).to(weights)
+    more = {"rollout_func": rollout} if changed.get("sampler") == "rollout" else {}
+    if by_hand:
+        kind = type(kind.__name__, (ByHand, kind), {"__module__": kind.__module__})
     made = kind(
-        model=tiny_llama(0, ends=ends), reward_funcs=share_of_as, processing_class=tokenizer(),
-        train_dataset=Dataset.from_list(data), args=GRPOConfig(output_dir=folder, **settings),
+        model=tiny_llama(0, ends=ends).to(weights), reward_funcs=rewards(changed.get("scored", 1)),
+        processing_class=tokenizer(), train_dataset=Dataset.from_list(data),
+        args=config(output_dir=folder, **settings), **more,
     )  # fmt: skip
+    attach_sampler(made, changed.get("sampler"))
     made.remove_callback(PrinterCallback)
+    torch.manual_seed(1)
     return made
 
 
@@ -96,8 +111,8 @@ def history(made: Any) -> list[dict[str, Any]]:
 
 
 def differences(run: Path, by_hand: Any) -> dict[str, float]:
-    """The largest difference of each column; rows with the same tokens are taken in the order of their numbers."""
-    ledger, worst = Run.open(run, readonly=True).ledger, dict.fromkeys([*NAMES, "outcome"], 0.0)
+    """The largest difference of each column that was recorded; of rows with the same tokens any may be the other."""
+    ledger, worst = Run.open(run, readonly=True).ledger, dict[str, float]()
     size = by_hand.args.steps_per_generation
     for start in range(0, len(by_hand.seen), size):
         parts = by_hand.seen[start : start + size]
@@ -109,10 +124,11 @@ def differences(run: Path, by_hand: Any) -> dict[str, float]:
         for mine, theirs in zip(ours, sorted(rows, key=_their_key), strict=True):
             count = len(mine["token_ids"])
             for name, source in NAMES.items():
-                if name in mine:
+                if name in mine and count:
                     gaps = [abs(a - b) for a, b in zip(mine[name], theirs[source][:count], strict=True)]
-                    worst[name] = max(worst[name], *gaps)
-            worst["outcome"] = max(worst["outcome"], abs(mine["outcome"] - theirs["outcome"]))
+                    worst[name] = max(worst.get(name, 0.0), *gaps)
+            if mine.get("outcome") is not None:
+                worst["outcome"] = max(worst.get("outcome", 0.0), abs(mine["outcome"] - theirs["outcome"]))
     return worst
 
 
@@ -131,12 +147,12 @@ def main() -> None:
     recorder.WAITING = 10_000  # every step is asked for, and a toy's steps are shorter than an audit
     steps, changed = int(sys.argv[1]), json.loads(sys.argv[2])
     with tempfile.TemporaryDirectory() as folder:
-        alone = trainer(GRPOTrainer, folder, steps, changed)  # which seeds the generators
+        alone = trainer(False, folder, steps, changed)  # which seeds the generators
         alone.train()
-        by_hand = trainer(ByHand, folder, steps, changed)
+        by_hand = trainer(True, folder, steps, changed)
         by_hand.seen = []
         by_hand.train()
-        made, run = trainer(GRPOTrainer, folder, steps, changed), Path(folder) / "run"
+        made, run = trainer(False, folder, steps, changed), Path(folder) / "run"
         watched = mingce.watch(made, run, audit_every=1)
         assert watched is not None
         made.train()

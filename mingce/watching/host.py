@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -45,3 +45,5 @@ class Taken:
     """Entries a row that its dumps do not have: `score_parts`, `prompt`, `response` …"""
     rows_of: int | None = None
     """How many rows the step had on all ranks, if these are some of them."""
+    more: Callable[[Mapping[str, Any]], Mapping[str, Any]] | None = None
+    """Makes the data of it in our thread, with what is found elsewhere; where it fails the data stays as it is."""

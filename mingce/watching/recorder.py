@@ -57,6 +57,16 @@ class StepEnded:
     """No more numbers of the step will come."""
 
 
+@dataclass(frozen=True)
+class Work:
+    """Something else to be done in our thread."""
+
+    do: Callable[[], object]
+
+
+Item = Batch | Logged | StepEnded | Work
+
+
 class Recorder:
     """One watched trainer's way to its run directory."""
 
@@ -66,8 +76,10 @@ class Recorder:
         self.failures = 0
         self._warned = self._closed = False
         self._held: tuple[int, Taken] | None = None
+        self.at_end: Callable[[], object] | None = None
+        """Done in our thread before it ends."""
         self._room = threading.Semaphore(WAITING)
-        self._queue: queue.SimpleQueue[Batch | Logged | StepEnded | None] = queue.SimpleQueue()
+        self._queue: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._writer = Writer(directory, host, self.choices)
         self._thread = threading.Thread(target=self._work, name="mingce-watch", daemon=True)
         self._thread.start()
@@ -111,6 +123,10 @@ class Recorder:
         """What is known of the step so far is all."""
         self._put(StepEnded())
 
+    def work(self, do: Callable[[], object]) -> None:
+        """Something that takes long, in our thread and in its turn."""
+        self._put(Work(do))
+
     def audit_metrics(self) -> dict[str, float]:
         """audit/bugs and audit/suspicious of the newest audited step; empty before the first."""
         return dict(self._writer.audit_metrics)
@@ -126,7 +142,7 @@ class Recorder:
             self._warned = True
             LOG.warning(sentence("watching.failed", error=f"{first_line(error)}"))
 
-    def _put(self, item: Batch | Logged | StepEnded) -> bool:
+    def _put(self, item: Item) -> bool:
         if self._closed:
             return False
         if not self._thread.is_alive():
@@ -140,6 +156,8 @@ class Recorder:
         if self._closed:
             return
         self._offer_held()
+        if self.at_end is not None:
+            self._put(Work(self.at_end))
         self._closed = True
         atexit.unregister(self.close)
         self._queue.put(None)
@@ -163,10 +181,23 @@ class Recorder:
         except Exception as error:
             self.failed(error)
 
-    def _take(self, item: Batch | Logged | StepEnded) -> None:
+    def _take(self, item: Item) -> None:
         if isinstance(item, Batch):
-            self._writer.batch(item.step, item.taken() if callable(item.taken) else item.taken)
+            taken = item.taken() if callable(item.taken) else item.taken
+            self._writer.batch(item.step, self._with_more(taken))
+        elif isinstance(item, Work):
+            item.do()
         elif isinstance(item, Logged):
             self._writer.logged(item.step, item.metrics)
         else:
             self._writer.end_step()
+
+    def _with_more(self, taken: Taken) -> Taken:
+        """A batch with what is found elsewhere; without it, where that fails."""
+        if taken.more is None:
+            return taken
+        try:
+            return replace(taken, data=taken.more(taken.data), more=None)
+        except Exception as error:
+            self.failed(error)
+            return taken

@@ -5,15 +5,19 @@
     _log_rollout_data               both, where none of these came
     Tracking.log                    what the trainer logs
 
-The first batch of a step is taken. New log-probs and ratios are in the workers only, whose micro-batches do not say
-which rows they are: they stay absent.
+The first batch of a step is taken. New log-probs and values are in the workers only: under MINGCE_WATCH these write
+them down (verl_update.py), and our thread lays them beside the batch (verl_join.py).
 """
 
 from __future__ import annotations
 
 import importlib
+import os
 import sys
+import time
 from collections.abc import Mapping
+from dataclasses import replace
+from functools import partial
 from typing import Any
 from weakref import WeakValueDictionary
 
@@ -21,9 +25,11 @@ from mingce.base.texts import sentence
 from mingce.importers.aliases import TOKENS
 from mingce.specs.kl import kl_name
 from mingce.specs.trainer_names import unless_divided
+from mingce.watching import verl_plugin
 from mingce.watching.host import Host, Taken
 from mingce.watching.recorder import Recorder
 from mingce.watching.trainers import copied, end_step, is_a, plain_config, token_ids, tokenizer_text, version_of
+from mingce.watching.verl_join import Joiner
 from mingce.watching.wrapping import Wraps
 
 NAMES = ("verl PPOTrainer", "verl RayPPOTrainer")
@@ -162,16 +168,18 @@ class _Steps:
     def __init__(self, trainer: Any, recorder: Recorder):
         self._trainer, self._recorder = trainer, recorder
         self._step = -1
+        self._joiner = _joiner(recorder)
 
     def took(self, batch: Any) -> None:
         step = int(self._trainer.global_steps)
         if step == self._step or not self._recorder.wants(step):
             return
         self._step = step
+        more = None if self._joiner is None else self._joiner.joined
         if hasattr(batch, "non_tensor_batch"):
-            self._recorder.hold(step, _padded(batch))
+            self._recorder.hold(step, replace(_padded(batch), more=more))
         elif getattr(self._trainer, "parameter_sync_step", 1) == 1:
-            self._recorder.hold(step, _fetched(batch))
+            self._recorder.hold(step, replace(_fetched(batch), more=more))
         else:  # what is logged is of all the batches of the step
             self._recorder.offer(step, _fetched(batch))
 
@@ -180,7 +188,19 @@ class _Steps:
 
     def logged(self, result: Any, tracking: Any, data: Any, step: Any, *rest: Any, **more: Any) -> None:
         self._recorder.logged(int(step), data)
+        if self._joiner is not None and int(step) != self._step:
+            self._recorder.work(partial(self._joiner.forget, time.time_ns()))
         end_step(self._recorder)
+
+
+def _joiner(recorder: Recorder) -> Joiner | None:
+    """Reads what workers write, if they were asked to."""
+    if not os.environ.get(verl_plugin.VARIABLE, "").strip():
+        return None
+    joiner = Joiner(verl_plugin.update_folder())
+    recorder.work(partial(joiner.forget, time.time_ns()))
+    recorder.at_end = joiner.close
+    return joiner
 
 
 _STEPS: WeakValueDictionary[int, _Steps] = WeakValueDictionary()  # each is held by what it wrapped

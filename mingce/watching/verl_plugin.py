@@ -25,15 +25,16 @@ from mingce.watching.wrapping import Wraps
 
 VARIABLE = "MINGCE_WATCH"
 TRAINERS = {"verl.trainer.ppo.v1.trainer_base": "PPOTrainer", "verl.trainer.ppo.ray_trainer": "RayPPOTrainer"}
+LOSSES = "verl.trainer.ppo.core_algos"
 _SEEN: WeakSet[Any] = WeakSet()
 _WARNED: list[str] = []
 
 
 def install() -> None:
-    """Wrap the trainers that are imported already, and the others when they are."""
+    """Wrap the trainers and losses that are imported already, and the others when they are."""
     if not any(isinstance(finder, _Arrivals) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Arrivals())
-        for name in TRAINERS:
+        for name in (*TRAINERS, LOSSES):
             if name in sys.modules:
                 arrived(sys.modules[name])
 
@@ -50,7 +51,7 @@ class _Arrivals(importlib.abc.MetaPathFinder):
     def find_spec(
         self, fullname: str, path: Sequence[str] | None = None, target: ModuleType | None = None
     ) -> ModuleSpec | None:
-        if fullname not in TRAINERS:
+        if fullname not in (*TRAINERS, LOSSES):
             return None
         others = (finder for finder in sys.meta_path if finder is not self)
         found = (finder.find_spec(fullname, path, target) for finder in others)
@@ -67,8 +68,11 @@ class _Arrivals(importlib.abc.MetaPathFinder):
 
 
 def arrived(module: ModuleType) -> None:
-    """Wrap the trainer's class of a module that has just been imported."""
+    """Wrap the trainer's class, or the losses, of a module that has just been imported."""
     try:
+        if module.__name__ == LOSSES:
+            _tell_losses(module)
+            return
         from mingce.watching import verl
 
         name = TRAINERS[module.__name__]
@@ -77,7 +81,22 @@ def arrived(module: ModuleType) -> None:
             WRAPS.wrap(trainer, method, **{when: _after if when == "after" else _before})
         WRAPS.wrap(trainer, "fit", after=_ended)
     except Exception as error:
-        _failed(error)
+        warn(error)
+
+
+def _tell_losses(module: ModuleType) -> None:
+    from mingce.watching.verl_update import UpdateWriter, losses_told
+
+    for name, told in losses_told(module, UpdateWriter(update_folder()).saw).items():
+        WRAPS.replace(module, name, told)
+
+
+def update_folder() -> Path:
+    """Where workers put what their updates computed."""
+    from mingce.base.paths import expanded
+    from mingce.watching.verl_update import folder_of
+
+    return folder_of(expanded(os.environ[VARIABLE]).absolute())
 
 
 def _before(trainer: Any, batch: Any, *rest: Any, **more: Any) -> None:
@@ -129,7 +148,7 @@ def _choices() -> dict[str, Any]:
     return found
 
 
-def _failed(error: Exception) -> None:
+def warn(error: Exception) -> None:
     """One warning, as of a recorder, where there is none yet."""
     from mingce.base.errors import first_line
     from mingce.base.texts import sentence
@@ -140,6 +159,6 @@ def _failed(error: Exception) -> None:
         logging.getLogger("mingce").warning(said)
 
 
-WRAPS = Wraps(_failed)
+WRAPS = Wraps(warn)
 if os.environ.get(VARIABLE, "").strip():
     install()

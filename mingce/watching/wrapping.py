@@ -31,8 +31,12 @@ class Wraps:
                 self._quietly(after, result, *args, **kwargs)
             return result
 
+        self.replace(owner, name, wrapped)
+
+    def replace(self, owner: Any, name: str, made: Any) -> None:
+        """Put something else in its place."""
         self._kept.append((owner, name, vars(owner).get(name, _NOTHING)))
-        setattr(owner, name, wrapped)
+        setattr(owner, name, made)
 
     def _quietly(self, told: Told, *args: Any, **kwargs: Any) -> None:
         try:
