@@ -53,10 +53,10 @@ class ByHand:
         weights = self.reward_weights  # type: ignore[attr-defined]
         if "old_logps" in output:  # RLOO's loss has them summed up by row
             output |= dict(zip(("old_per_token_logps", "ref_per_token_logps"), self.generated, strict=False))
-        return output | {
-            "row": torch.arange(len(output["advantages"])), "outcome": (self.rewards * weights).nansum(1),
-            "unscored": self.rewards.isnan().all(1),
-        }  # fmt: skip
+        outcome = (self.rewards * weights).nansum(1)
+        if (bounds := getattr(self, "reward_clip_range", None)) is not None:
+            outcome = outcome.clamp(*bounds)
+        return output | {"row": torch.arange(len(output["advantages"])), "outcome": outcome}
 
     def _get_per_token_logps_and_entropies(self, *given: Any, **named: Any) -> Any:
         self.measured = super()._get_per_token_logps_and_entropies(*given, **named)  # type: ignore[misc]
@@ -116,6 +116,8 @@ def differences(run: Path, by_hand: Any) -> dict[str, float]:
     size = by_hand.args.steps_per_generation
     for start in range(0, len(by_hand.seen), size):
         parts = by_hand.seen[start : start + size]
+        if len(parts) < size:  # a pass that training did not end
+            break
         step = parts[-1]["step"]
         whole = {name: torch.cat([part[name] for part in parts]) for name in parts[0] if name != "step"}
         whole = {name: column[whole["row"].argsort()] for name, column in whole.items()}
@@ -133,13 +135,15 @@ def differences(run: Path, by_hand: Any) -> dict[str, float]:
 
 
 def _key(row: dict[str, Any]) -> Any:
-    return row["prompt_ids"], row["token_ids"], row["advantages"], row["new_log_probs"]
+    columns = ("token_ids", "advantages", "new_log_probs", "rollout_log_probs")
+    return row["prompt_ids"], *(row[name] for name in columns if name in row)
 
 
 def _their_key(row: dict[str, Any]) -> Any:
     prompt = [i for i, there in zip(row["prompt_ids"], row["prompt_mask"], strict=True) if there]
     count = sum(row["completion_mask"])
-    return prompt, *(row[name][:count] for name in ("completion_ids", "advantages", "new"))
+    columns = ("completion_ids", "advantages", "new", "sampling_per_token_logps")
+    return prompt, *(row[name][:count] for name in columns if name in row)
 
 
 def main() -> None:

@@ -257,6 +257,7 @@ def test_a_full_disk_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFix
     assert watched.failures > 1
     assert len(warnings_of(caplog)) == 1
     assert "file size limit" in warnings_of(caplog)[0]
+    assert "mingce resume" not in warnings_of(caplog)[0]  # it is not ours to go on with
 
 
 def test_a_place_that_cannot_be_written_is_one_warning(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

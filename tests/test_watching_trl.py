@@ -42,14 +42,59 @@ def found(python: str, script: str, steps: int, settings: dict[str, Any], path: 
     return result
 
 
-@pytest.mark.parametrize("settings", [{}, {"num_iterations": 2, "gradient_accumulation_steps": 2}, {"beta": 0.0}])
+WAYS: tuple[dict[str, Any], ...] = (
+    {},
+    {"num_iterations": 2, "gradient_accumulation_steps": 2},
+    {"beta": 0.0},
+    {"loss_type": "dr_grpo", "scale_rewards": "none", "beta": 0.0},
+    {"loss_type": "cispo", "epsilon_high": 5.0, "num_iterations": 2, "beta": 0.0},
+    {"scale_rewards": "batch", "loss_type": "bnpo"},
+    {"importance_sampling_level": "sequence", "num_iterations": 2, "epsilon": 3e-4, "beta": 0.0},
+    {"scored": 2, "reward_weights": [1.0, 0.5]},
+    {"scored": 2, "multi_objective_aggregation": "normalize_then_sum"},
+    {"scored": "some"},
+    {"steps_per_generation": 4, "per_device_train_batch_size": 4, "num_iterations": 3, "learning_rate": 1e-3},
+    {"mask_truncated_completions": True, "ends": 1.0},
+    {"dtype": "bfloat16", "bf16": True},
+    {"temperature": 0.7, "top_p": 0.9, "top_k": 10, "beta": 0.02},
+    {"sampler": "vllm", "max_completion_length": 8},
+    {"sampler": "vllm", "max_completion_length": 8, "vllm_importance_sampling_mode": "sequence_truncate"},
+    {"sampler": "rollout", "max_completion_length": 10, "num_iterations": 2, "mask_truncated_completions": True},
+    {"top_entropy_quantile": 0.3, "beta": 0.0},
+    {"use_adaptive_entropy": True, "entropy_target": 0.5},
+    {"lr_scheduler_type": "linear", "warmup_steps": 5},
+    {"learning_rate": 0.0},
+    {"kind": "rloo", "num_iterations": 2},
+    {"kind": "rloo", "scored": 2, "reward_clip_range": [0.2, 0.9], "normalize_advantages": True},
+    {"kind": "gmpo", "num_iterations": 2},
+)
+
+
+@pytest.mark.parametrize("settings", WAYS, ids=json.dumps)
 def test_grpo_is_recorded_to_the_bit_and_untouched(settings: dict[str, Any]) -> None:
     seen = found(interpreter("MINGCE_TRL_GRPO"), "real_trl_grpo.py", 50, settings)
     assert seen["same_log"]
     assert seen["same_weights"]
+    assert {"token_ids", "response_mask", "new_log_probs", "old_log_probs", "advantages"} <= seen["differences"].keys()
+    assert ("rollout_log_probs" in seen["differences"]) == ("sampler" in settings)
     assert max(seen["differences"].values()) == 0
-    assert (seen["audits"], seen["alarms"], seen["dropped"], seen["failures"]) == (50, [], 0, 0)
+    assert (seen["alarms"], seen["dropped"], seen["failures"]) == ([], 0, 0)
+    assert seen["audits"] == 50 // (settings.get("steps_per_generation", 1))
     assert seen["logged"]
+
+
+@pytest.mark.parametrize("fault", ["limit", "killed", "nowhere", "gone"])
+def test_training_goes_on_with_one_warning(fault: str) -> None:
+    lines = run(interpreter("MINGCE_TRL_GRPO"), str(HERE / "real_trl_faults.py"), fault).splitlines()
+    seen = json.loads(next(line for line in lines if line.startswith("FOUND ")).removeprefix("FOUND "))
+    assert (seen["same_log"], seen["steps"], len(seen["warnings"])) == (True, 12, 1)
+
+
+def test_a_step_is_on_the_page_soon_after_its_end() -> None:
+    lines = run(interpreter("MINGCE_TRL_GRPO"), str(HERE / "real_trl_faults.py"), "page").splitlines()
+    seen = json.loads(next(line for line in lines if line.startswith("FOUND ")).removeprefix("FOUND "))
+    assert len(seen["seconds"]) == 12
+    assert max(seen["seconds"]) < 5
 
 
 def test_ppo_is_recorded_to_the_bit_and_untouched() -> None:

@@ -30,13 +30,16 @@ def silence(completion_ids: list[list[int]], **_: Any) -> list[float | None]:
 
 
 def rewards(scored: Any) -> list[Any]:
-    return {1: [share_of_as], 2: [share_of_as, shortness], "some": [silence]}[scored]
+    kinds: dict[Any, list[Any]] = {1: [share_of_as], 2: [share_of_as, shortness], "some": [silence]}
+    return kinds[scored]
 
 
 @torch.no_grad()
 def sampled(model: Any, prompt: list[int], most: int, foreign: bool) -> tuple[list[int], list[float], list[int]]:
     """One answer, token by token: ids, log-probs, which tokens are the model's own."""
-    ids, log_probs, own = [], [], []
+    ids: list[int] = []
+    log_probs: list[float] = []
+    own: list[int] = []
     training = model.training
     model.eval()
     while len(ids) < most:
@@ -65,9 +68,9 @@ class Sampler:
         model, most = self._trainer.model, self._trainer.max_completion_length
         ids, log_probs = [], []
         for prompt in prompts:
-            answer, said, _ = sampled(model, prompt, most, foreign=False)
+            answer, said, _own = sampled(model, prompt, most, foreign=False)
             ids.append(answer)
-            log_probs.append([[one + 0.05 * float(torch.randn(()))] for one in said])
+            log_probs.append([[min(one + 0.05 * float(torch.randn(())), 0.0)] for one in said])
         return None, ids, log_probs, None
 
 

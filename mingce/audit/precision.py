@@ -144,7 +144,9 @@ def _decided(e: Evidence, name: str) -> Bools:
     if "entropy" not in e.dump.columns or name == "ref_log_probs":
         return np.zeros_like(e.mask)
     entropy = np.abs(e["entropy"])
-    decided: Bools = (entropy > 0.0) & (entropy < DECIDED)  # exactly 0 may be a fill value itself
+    decided: Bools = (entropy > 0.0) & (entropy < DECIDED)  # exactly 0 may be a fill value itself,
+    if (decided & e.mask & (e[name] == 0.0)).any():  # unless such a policy is seen to round its log-probs to 0
+        decided = entropy < DECIDED
     return decided
 
 

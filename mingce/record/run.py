@@ -327,6 +327,9 @@ class Run:
 
     def recovery_hint(self, remedy: str) -> str:
         """What to do when the disk refuses: `remedy`, which checkpoint is left, and how to resume from it."""
+        with suppress(RunError):
+            if "watch" in self.config():  # another trainer's, which has checkpoints of its own
+                return remedy
         steps = self.checkpoint_steps()
         state = f"the last checkpoint {step_name(steps[-1])} is intact" if steps else "there is no checkpoint yet"
         return f"{state}; {remedy} and `mingce resume {self.path}`"

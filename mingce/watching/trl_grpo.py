@@ -30,6 +30,7 @@ _TENSORS = (
     "prompt_ids", "prompt_mask", "completion_ids", "completion_mask", "tool_mask", "advantages",
     "old_per_token_logps", "ref_per_token_logps", "sampling_per_token_logps", "importance_sampling_ratio",
 )  # fmt: skip
+_OTHER_LOSS = dict.fromkeys(("policy_loss", "loss_agg_mode", "loss_norm", "clip_low", "clip_high"))
 __all__ = ["NAMES", "attach", "host", "is_main", "recognises"]
 
 
@@ -45,11 +46,19 @@ def host(trainer: Any) -> Host:
     return Host(
         source="trl_grpo",
         name=f"TRL{version_of('trl')} {kind}",
-        settings=(_grpo if kind == "GRPOTrainer" else _rloo)(args) | token_ids(trainer.processing_class),
+        settings=(_grpo if kind == "GRPOTrainer" else _rloo)(args)
+        | token_ids(trainer.processing_class)
+        | ({} if _has_own_loss(trainer) else _OTHER_LOSS),
         config=plain_config(args),
         steps=steps if steps > 0 else None,
         tokenizer=tokenizer_text(trainer.processing_class),
     )
+
+
+def _has_own_loss(trainer: Any) -> bool:
+    """Whether the loss is that of TRL's class itself; experimental ones derive from it and have another."""
+    owner = next(one for one in type(trainer).__mro__ if "_compute_loss" in vars(one))
+    return owner.__name__ in ("GRPOTrainer", "RLOOTrainer")
 
 
 def _shared(args: Any) -> dict[str, Any]:
@@ -81,7 +90,7 @@ def _grpo(args: Any) -> dict[str, Any]:
         "loss_norm": float(args.max_completion_length) if args.loss_type == trl_names.BY_CONSTANT else None,
         "ratio_cap": getattr(args, "delta", None),
         "entropy_share": getattr(args, "top_entropy_quantile", None),
-        "entropy_coef": getattr(args, "entropy_coef", None),
+        "entropy_coef": None if getattr(args, "use_adaptive_entropy", False) else getattr(args, "entropy_coef", None),
     }
 
 
@@ -172,7 +181,9 @@ class _Passes:
             copied(output[name]) for name in ("prompt_ids", "completion_ids", "advantages")
         )
         measured, version = [copied(one) for one in self._measured], self._version
-        self._moved |= bool(advantages.any())
+        chosen = copied(output["completion_mask"]) * copied(output.get("tool_mask", 1))
+        paid = advantages[:, None] if advantages.ndim == 1 else advantages
+        self._moved |= bool((paid * chosen).any()) and self._learns
         self._generation = _Generation(prompts, completions, advantages, measured, version)
         self._seen = 0
         if self._scored is not None:
@@ -208,6 +219,12 @@ class _Passes:
             self._recorder.offer(self._step, lambda: _taken(generation, parts, logged, facts))
 
     @property
+    def _learns(self) -> bool:
+        """Whether the next update will move the policy: a warm-up begins at a rate of 0."""
+        optimizer = getattr(self._trainer, "optimizer", None)
+        return optimizer is None or any(group.get("lr", 1.0) for group in optimizer.param_groups)
+
+    @property
     def _accumulated(self) -> int:
         """Micro-batches of an optimizer step."""
         now = getattr(self._trainer, "current_gradient_accumulation_steps", None)
@@ -231,7 +248,10 @@ class _Passes:
             epoch=epoch,
             accumulated=self._accumulated,
             only_policy_loss=not trainer.beta and not getattr(trainer, "_entropy_bonus_enabled", False),
-            one_loss=is_a(trainer, "trl", "GRPOTrainer") and getattr(args, "off_policy_mask_threshold", None) is None,
+            one_loss=is_a(trainer, "trl", "GRPOTrainer")
+            and _has_own_loss(trainer)
+            and getattr(args, "off_policy_mask_threshold", None) is None
+            and not getattr(args, "use_adaptive_entropy", False),  # whose price changes with each step
             compares_total=getattr(trainer, "multi_objective_aggregation", "") != "normalize_then_sum",
             bounds=getattr(trainer, "reward_clip_range", None),
         )
