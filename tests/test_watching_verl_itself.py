@@ -34,6 +34,7 @@ def found(tmp_path: Path, script: str, *words: str, watched: bool = True) -> dic
     (about / "entry_points.txt").write_text("[verl.plugins]\nmingce = mingce.watching.verl_plugin\n")
     places = [str(HERE.parent), str(HERE), str(about.parent), os.environ.get("PYTHONPATH", "")]
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(places), "MINGCE_WATCH_AUDIT_EVERY": "1"}
+    environment["RAY_raylet_start_wait_time_s"] = "300"
     if watched:
         environment["MINGCE_WATCH"] = str(tmp_path / "run")
     python = str(Path(os.environ["MINGCE_VERL"]).absolute())

@@ -1,5 +1,6 @@
 """OpenRLHF 0.11: the experiences of a step as its experience maker gives them, critic and all.
 
+    experience_maker.make_experience            the KL, which is dropped when advantages are computed
     experience_maker.make_experience_batch      the list of Experience, before it is split for the workers
     train_step                                  which step it is, and what is logged of it
 
@@ -81,6 +82,8 @@ def attach(trainer: Any, wraps: Wraps, recorder: Recorder) -> None:
     """Wrap the making of experiences, and the step around it."""
     watched = _Steps(recorder)
     wraps.wrap(trainer, "train_step", before=watched.begins, after=watched.ended)
+    if hasattr(trainer.experience_maker, "make_experience"):
+        wraps.wrap(trainer.experience_maker, "make_experience", after=watched.forwarded)
     wraps.wrap(trainer.experience_maker, "make_experience_batch", after=watched.made)
 
 
@@ -89,13 +92,22 @@ class _Steps:
 
     def __init__(self, recorder: Recorder):
         self._recorder, self._step = recorder, 0
+        self._kl: list[Any] = []
 
     def begins(self, samples: Any, global_step: int, *rest: Any, **more: Any) -> None:
         self._step = int(global_step) + 1
 
-    def made(self, experiences: Any, *rest: Any, **more: Any) -> None:
+    def forwarded(self, experiences: Any, *rest: Any, **more: Any) -> None:
         if self._recorder.wants(self._step):
-            self._recorder.hold(self._step, Taken({"experiences": [_fields(one) for one in experiences]}))
+            self._kl = [copied(getattr(one, "kl", None)) for one in experiences]
+
+    def made(self, experiences: Any, *rest: Any, **more: Any) -> None:
+        kept, self._kl = self._kl, []
+        if self._recorder.wants(self._step):
+            fields = [_fields(one) for one in experiences]
+            if len(kept) == len(fields) and any(kl is not None and bool(kl.any()) for kl in kept):  # else no reference
+                fields = [one | {"kl": kl} for one, kl in zip(fields, kept, strict=True)]
+            self._recorder.hold(self._step, Taken({"experiences": fields}))
 
     def ended(self, result: tuple[Any, int], *rest: Any, **more: Any) -> None:
         """The step's status is what its loggers get."""
