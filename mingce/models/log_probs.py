@@ -18,6 +18,7 @@ from mingce.ledger import Batcher, Ledger
 from mingce.models import cpu
 from mingce.models.batching import joined_rows, places
 from mingce.models.cpu import vocabulary
+from mingce.models.cpu.products import linear
 from mingce.models.forward import hidden_states
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
@@ -117,7 +118,7 @@ class _HeadLogProbs(torch.autograd.Function):
             if slope is not None:
                 one, none = torch.ones(len(logits)), torch.zeros(len(logits))
                 grad = _log_softmax_backward(logits, targets[block], norms[block], entropy[block], one, none)
-                torch.mm(grad, weight, out=slope[block])
+                slope[block] = linear(grad, weight.T)
         ctx.save_for_backward(hidden, weight, bias, targets, norms, entropy, slope)
         ctx.temperature = temperature
         return log_probs, entropy
@@ -141,7 +142,7 @@ class _HeadLogProbs(torch.autograd.Function):
                 grad_bias += grad.sum(0)
             grad = grad.to(hidden.dtype)
             if grad_hidden is not None:
-                torch.mm(grad, weight, out=grad_hidden[block])
+                grad_hidden[block] = linear(grad, weight.T)
             if grad_weight is not None:
                 _add_product(grad_weight, grad.T, hidden[block])
         return (
@@ -191,7 +192,7 @@ def _blocks(hidden: Tensor, weight: Tensor) -> list[slice]:
 
 
 def _scaled_logits(hidden: Tensor, weight: Tensor, bias: Tensor | None, temperature: float) -> Tensor:
-    logits = torch.nn.functional.linear(hidden, weight, bias).float()
+    logits = linear(hidden, weight, bias).float()
     return logits if temperature == 1 else logits.div_(temperature)
 
 

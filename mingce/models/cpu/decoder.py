@@ -22,6 +22,7 @@ from mingce.models.cpu import families, kernels
 from mingce.models.cpu.kernels import act_times, compiled, prefetch, softmax
 from mingce.models.cpu.layer import head_norms
 from mingce.models.cpu.model import hidden_states
+from mingce.models.cpu.products import linear
 from mingce.models.cpu.projection import gate_and_up, projection, qkv_projections
 
 _SMALL = 100_000_000
@@ -84,13 +85,13 @@ class Decoder:
                 cache[rows, : states.shape[2]] = states.transpose(1, 2).flatten(2)
 
         states = hidden_states(self.model, ids, column == lengths[:, None] - 1, store)
-        return functional.linear(states, self.head)[self.source]
+        return linear(states, self.head)[self.source]
 
     def step(self, tokens: Tensor, rows: Tensor | None = None) -> Tensor:
         """Logits `[rows, V]` after one token more in every row, or in these `rows`."""
         rows = torch.arange(len(self.source)) if rows is None else rows
         with _threads_for(len(tokens) * self.weights):
-            logits = functional.linear(self._states(tokens, rows, self.slots[rows]), self.head)
+            logits = linear(self._states(tokens, rows, self.slots[rows]), self.head)
         self.slots[rows] += 1
         return logits
 
@@ -101,7 +102,7 @@ class Decoder:
         of_row = torch.arange(len(counts)).repeat_interleave(counts)
         slots = torch.arange(len(tokens)) - (ends - counts)[of_row] + self.slots[rows][of_row]
         with _threads_for(len(tokens) * self.weights):
-            logits = functional.linear(self._states(tokens, rows[of_row], slots)[ends - 1], self.head)
+            logits = linear(self._states(tokens, rows[of_row], slots)[ends - 1], self.head)
         self.slots[rows] += counts
         return logits
 
@@ -135,19 +136,18 @@ class Decoder:
 
         for layer, prompts, own in zip(self.layers, self.prompts, self.rows, strict=True):
             rms_norm(layer.norm)
-            qkv = torch.mm(normed, layer.qkv) if layer.bias is None else torch.addmm(layer.bias, normed, layer.qkv)
-            qkv = head_norms(qkv, layer.block, self.heads)
+            qkv = head_norms(linear(normed, layer.qkv.T, layer.bias), layer.block, self.heads)
             attended = stream.new_empty(len(tokens), len(layer.out)) if attended is None else attended
             caches = (cache.numpy() for cache in (*prompts, *own))
             angles = ropes[layer.kind] if layer.turns else still
             _attention(qkv.numpy(), *angles, *places, *caches, slots.numpy(), layer.scale, attended.numpy())
-            added = torch.mm(attended, layer.out)
+            added = linear(attended, layer.out.T)
             if layer.norms_of_added:
                 added = norm_of(added, layer.norms_of_added[0])
             rms_norm(layer.mlp_norm)
             gated = stream.new_empty(len(tokens), len(layer.down))
-            _glu(torch.mm(normed, layer.gate_up).numpy(), *layer.activation, gated.numpy())
-            added = torch.mm(gated, layer.down)
+            _glu(linear(normed, layer.gate_up.T).numpy(), *layer.activation, gated.numpy())
+            added = linear(gated, layer.down.T)
             if layer.norms_of_added:
                 added = norm_of(added, layer.norms_of_added[1])
         rms_norm(self.last_norm)

@@ -23,6 +23,7 @@ from torch.nn import functional
 from mingce.models.cpu import kernels
 from mingce.models.cpu.families import norm_epsilon, norm_weight
 from mingce.models.cpu.layout import Layout
+from mingce.models.cpu.products import linear
 from mingce.models.cpu.projection import FIELDS, Projection, gate_and_up, projection, restored
 
 _LONG = 256
@@ -159,7 +160,7 @@ class _QKVProjection(torch.autograd.Function):
         parts = restored(scales, tensors)
         biases = [part.bias for part in parts if part.bias is not None]
         weight = torch.cat([part.whole() for part in parts])
-        return total, functional.linear(normed, weight, torch.cat(biases) if biases else None)
+        return total, linear(normed, weight, torch.cat(biases) if biases else None)
 
     @staticmethod
     @once_differentiable
@@ -169,7 +170,7 @@ class _QKVProjection(torch.autograd.Function):
         of_outputs = torch.split_with_sizes(of_qkv, [len(part.weight) for part in parts], dim=1)
         of_tensors = _gradients(ctx, parts, [normed] * len(parts), of_outputs)
         weight = torch.cat([part.whole() for part in parts])
-        grad, of_norm = _normed_backward(total, norm, scale, of_total, of_qkv @ weight)
+        grad, of_norm = _normed_backward(total, norm, scale, of_total, linear(of_qkv, weight.T))
         return grad, grad, of_norm, None, None, *of_tensors
 
 
@@ -288,14 +289,14 @@ class _Product(torch.autograd.Function):
         (part,) = restored([scale], tensors)
         ctx.save_for_backward(x, *tensors)
         ctx.scale = scale
-        return functional.linear(x, part.whole(), part.bias)
+        return linear(x, part.whole(), part.bias)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_y: Tensor) -> tuple[Tensor | None, ...]:
         x, *tensors = ctx.saved_tensors
         (part,) = restored([ctx.scale], tensors)
-        return of_y @ part.whole(), None, *_gradients(ctx, [part], [x], [of_y])
+        return linear(of_y, part.whole().T), None, *_gradients(ctx, [part], [x], [of_y])
 
 
 class _MLP(torch.autograd.Function):
@@ -311,13 +312,15 @@ class _MLP(torch.autograd.Function):
         *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         *before, gate, up, down = restored(scales, tensors)
-        total, normed, scale = _normed(stream, attended @ before[0].whole().T if before else attended, norm, epsilon)
-        x, y = normed @ gate.whole().T, normed @ up.whole().T
+        total, normed, scale = _normed(
+            stream, linear(attended, before[0].whole()) if before else attended, norm, epsilon
+        )
+        x, y = linear(normed, gate.whole()), linear(normed, up.whole())
         gated = torch.empty_like(x)
         kernels.glu(x.numpy(), y.numpy(), *activation, gated.numpy())
         ctx.save_for_backward(attended if before else None, total, normed, scale, x, y, norm, *tensors)
         ctx.scales, ctx.activation = scales, activation
-        return total, gated @ down.whole().T
+        return total, linear(gated, down.whole())
 
     @staticmethod
     @once_differentiable
@@ -325,13 +328,13 @@ class _MLP(torch.autograd.Function):
         attended, total, normed, scale, x, y, norm, *tensors = ctx.saved_tensors
         parts = restored(ctx.scales, tensors)
         *before, gate, up, down = parts
-        of_x = of_added @ down.whole()
+        of_x = linear(of_added, down.whole().T)
         of_y, gated = torch.empty_like(y), torch.empty_like(x)
         kernels.glu_backward(x.numpy(), y.numpy(), *ctx.activation, of_x.numpy(), of_y.numpy(), gated.numpy())
-        of_normed = (of_x @ gate.whole()).addmm_(of_y, up.whole())
+        of_normed = linear(of_x, gate.whole().T).add_(linear(of_y, up.whole().T))
         grad, of_norm = _normed_backward(total, norm, scale, of_total, of_normed)
         inputs, of_outputs = [normed, normed, gated], [of_x, of_y, of_added]
         if before:
             inputs, of_outputs = [attended, *inputs], [grad, *of_outputs]
         of_tensors = _gradients(ctx, parts, inputs, of_outputs)
-        return grad, grad @ before[0].whole() if before else grad, of_norm, None, None, None, *of_tensors
+        return grad, linear(grad, before[0].whole().T) if before else grad, of_norm, None, None, None, *of_tensors

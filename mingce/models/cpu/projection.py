@@ -12,6 +12,8 @@ from typing import Any, NamedTuple, cast
 
 from torch import Tensor, nn
 
+from mingce.models.cpu.products import linear, of_weight
+
 FIELDS = 4
 """Tensors of a projection: what a node of the gradient's graph takes and gives gradients of."""
 
@@ -36,12 +38,13 @@ class Projection(NamedTuple):
     def gradients(self, x: Tensor, of_y: Tensor, needed: Sequence[bool]) -> list[Tensor | None]:
         """Those of `tensors` that are needed, from the inputs `[S, in]` and the gradient of the outputs `[S, out]`."""
         weight, bias, a, b = needed
-        grads = [of_y.T @ x if weight else None, of_y.sum(0) if bias else None, None, None]
+        grads = [of_weight(of_y, x) if weight else None, of_y.sum(0) if bias else None, None, None]
         if self.a is not None and self.b is not None:
+            size = self.weight.numel()
             if a:
-                grads[2] = ((of_y @ self.b).T @ x).mul_(self.scale)
+                grads[2] = of_weight(linear(of_y, self.b.T, size=size), x, size).mul_(self.scale)
             if b:
-                grads[3] = (of_y.T @ (x @ self.a.T)).mul_(self.scale)
+                grads[3] = of_weight(of_y, linear(x, self.a, size=size), size).mul_(self.scale)
         return grads
 
 
