@@ -99,7 +99,10 @@ class Actor(Protocol):
         ...
 
     def update(self, ledger: Ledger, step: int, on_progress: OnProgress = ...) -> dict[str, float]:
-        """PPO on the ledger, which keeps the columns the loss used; returns what is no function of columns."""
+        """PPO on the ledger, which keeps the columns the loss used; returns what is no function of columns.
+
+        A ledger without old_log_probs and entropy gets them too, where one update is made of all its rows.
+        """
         ...
 
 
@@ -265,14 +268,19 @@ class LocalActor:
         return {f"actor/{name}": value for name, value in report.items()}
 
     def loss(self, micro: Ledger, totals: BatchTotals) -> tuple[Tensor, dict[str, Tensor]]:
-        """The policy loss of a part, with the entropy bonus and the KL where the configuration has them."""
+        """The policy loss of a part, with the entropy bonus and the KL where the configuration has them.
+
+        A part without old_log_probs is learnt from once: the weights at hand are those that it was drawn with.
+        """
         c, mask, mode = self.config.actor, micro.loss_mask, self.config.actor.loss_agg_mode
         log_probs, entropy = self._forward(micro)
         advantages = micro["whitened_advantages" if "whitened_advantages" in micro else "advantages"]
         spec = find_policy_loss(c.loss)
-        policy = policy_loss(spec, micro["old_log_probs"], log_probs, advantages, mask, vars(c), mode, **totals)
+        before = {} if "old_log_probs" in micro else {"old_log_probs": log_probs.detach(), "entropy": entropy.detach()}
+        old = before["old_log_probs"] if before else micro["old_log_probs"]
+        policy = policy_loss(spec, old, log_probs, advantages, mask, vars(c), mode, **totals)
         bonus = entropy_loss(entropy, mask, mode, **totals)
-        loss, columns = policy.loss, policy.columns | bonus.columns
+        loss, columns = policy.loss, before | policy.columns | bonus.columns
         if c.entropy_coef:
             loss = loss - c.entropy_coef * bonus.loss
         if self.config.kl.loss_coef:

@@ -151,7 +151,8 @@ class Trainer:
         with self.stage("score", step):
             ledger.fill(reward.score(ledger, drawn_for, step))
         with self.stage("log_probs", step):
-            ledger.fill(actor.log_probs(ledger))
+            if not self._scored_by_the_update(step, ledger):
+                ledger.fill(actor.log_probs(ledger))
             if reference is not None:
                 ledger.fill(reference.log_probs(ledger))
         if on_request(self.estimator.inputs):
@@ -175,6 +176,16 @@ class Trainer:
         if "kl" in ledger:
             self.kl.update(metric("critic/kl", ledger), len(ledger))
         return ledger, measured
+
+    def _scored_by_the_update(self, step: int, ledger: Ledger) -> bool:
+        """Whether the first pass of the actor's update says old_log_probs and entropy, and no pass before it is needed.
+
+        It does if it is the step's only one of all rows and nothing before it reads them; step 1 is checked before.
+        """
+        c, read = self.config, {"old_log_probs", "entropy"} & {*self.estimator.inputs}
+        once = c.actor.epochs == 1 and len(ledger) <= c.minibatch_rollouts and c.actor.stop_kl is None
+        warm = self.roles.critic is None or step > c.critic.warmup
+        return once and warm and step > 1 and self.roles.reference is None and not read
 
     # ── writing and going on ─────────────────────────────────────────────────────────────────────────────────────
 
