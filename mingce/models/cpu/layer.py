@@ -118,6 +118,11 @@ def _normed(stream: Tensor, added: Tensor, weight: Tensor, epsilon: float) -> tu
     return total, normed, scale
 
 
+def _normed_again(total: Tensor, weight: Tensor, scale: Tensor) -> Tensor:
+    """The norm that `_normed` made, which is not kept: two products a number are cheaper than its memory."""
+    return (total * scale[:, None]).mul_(weight)
+
+
 def _normed_backward(
     total: Tensor, weight: Tensor, scale: Tensor, of_total: Tensor, of_normed: Tensor
 ) -> tuple[Tensor, Tensor]:
@@ -155,7 +160,7 @@ class _QKVProjection(torch.autograd.Function):
         *tensors: Tensor | None,
     ) -> tuple[Tensor, Tensor]:
         total, normed, scale = _normed(stream, added, norm, epsilon)
-        ctx.save_for_backward(total, normed, norm, scale, *tensors)
+        ctx.save_for_backward(total, norm, scale, *tensors)
         ctx.scales = scales
         parts = restored(scales, tensors)
         biases = [part.bias for part in parts if part.bias is not None]
@@ -165,8 +170,8 @@ class _QKVProjection(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total: Tensor, of_qkv: Tensor) -> tuple[Tensor | None, ...]:
-        total, normed, norm, scale, *tensors = ctx.saved_tensors
-        parts = restored(ctx.scales, tensors)
+        total, norm, scale, *tensors = ctx.saved_tensors
+        parts, normed = restored(ctx.scales, tensors), _normed_again(total, norm, scale)
         of_outputs = torch.split_with_sizes(of_qkv, [len(part.weight) for part in parts], dim=1)
         of_tensors = _gradients(ctx, parts, [normed] * len(parts), of_outputs)
         weight = torch.cat([part.whole() for part in parts])
@@ -318,15 +323,15 @@ class _MLP(torch.autograd.Function):
         x, y = linear(normed, gate.whole()), linear(normed, up.whole())
         gated = torch.empty_like(x)
         kernels.glu(x.numpy(), y.numpy(), *activation, gated.numpy())
-        ctx.save_for_backward(attended if before else None, total, normed, scale, x, y, norm, *tensors)
+        ctx.save_for_backward(attended if before else None, total, scale, x, y, norm, *tensors)
         ctx.scales, ctx.activation = scales, activation
         return total, linear(gated, down.whole())
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, of_total: Tensor, of_added: Tensor) -> tuple[Tensor | None, ...]:
-        attended, total, normed, scale, x, y, norm, *tensors = ctx.saved_tensors
-        parts = restored(ctx.scales, tensors)
+        attended, total, scale, x, y, norm, *tensors = ctx.saved_tensors
+        parts, normed = restored(ctx.scales, tensors), _normed_again(total, norm, scale)
         *before, gate, up, down = parts
         of_x = linear(of_added, down.whole().T)
         of_y, gated = torch.empty_like(y), torch.empty_like(x)
