@@ -24,6 +24,7 @@ from mingce.explain import example, peer_code
 from mingce.explain.answer import Answer
 from mingce.explain.answer_view import markdown
 from mingce.explain.code_refs import resolve
+from mingce.explain.conversation import Conversation
 from mingce.explain.peer_code import known_names, peers_of
 from mingce.explain.snippets import read_snippet, snippet_answer
 from mingce.explain.snippets.answering import phrase
@@ -116,7 +117,7 @@ def test_right_code_is_recognised_and_no_bug_is_named(case: dict[str, Any]) -> N
     assert not [match.bug for match in reading.matches if match.bug]
 
 
-@pytest.mark.parametrize("case", WRONG, ids=brief)
+@pytest.mark.parametrize("case", WRONG + CASES["written_wrong"], ids=brief)
 def test_a_bug_is_named(case: dict[str, Any]) -> None:
     reading = reading_of(case["text"])
     assert [match.kind for match in reading.matches] == case["kinds"]
@@ -144,7 +145,8 @@ def test_a_bug_is_shown_with_its_number_and_the_right_one(case: dict[str, Any], 
 
 def test_most_bugs_show_a_difference_on_the_example() -> None:
     same = [case["bug"] for case in WRONG if phrase("same", "zh") in answered(case["text"]).text]
-    assert set(same) <= {"gamma_missing", "entropy_sign"}  # the example's γ is 1, and it has no entropies
+    # the example's γ is 1, and it has neither entropies nor an engine's log-probs
+    assert set(same) <= {"gamma_missing", "gamma_twice", "entropy_sign", "weight_inverted"}
 
 
 def test_there_are_enough_cases_and_every_bug_by_value_is_a_bug() -> None:
@@ -481,3 +483,18 @@ def test_hostile_text_ends_and_nothing_of_it_is_executed() -> None:
         [sys.executable, "-c", code], input=json.dumps(HOSTILE), capture_output=True, text=True, timeout=300
     )
     assert done.stdout.splitlines()[-1:] == ["SEEN [] []"], done.stderr[-2000:]
+
+
+def test_a_bug_is_told_before_anything_else_and_numbers_of_code_are_no_lists() -> None:
+    code = """```python
+pg_losses1 = -advantages * ratio
+pg_losses2 = -advantages * torch.clamp(ratio, 1-0.2, 1+0.2)
+pg_loss = masked_mean(torch.min(pg_losses1, pg_losses2), response_mask)
+```
+"""
+    for question in (
+        code + "is this why my loss explodes?",
+        "ratio = torch.exp(logp - logp)\nis the ratio clamped right?",
+    ):
+        text = Conversation().ask(question).text
+        assert "**is wrong.**" in text.splitlines()[0]

@@ -28,6 +28,7 @@ from mingce.explain.question.request import Request, read_request, settings_name
 from mingce.explain.question.retrieval import CLEARLY_OUTSIDE, INSIDE, OUTSIDE, foreign, guess_points
 from mingce.explain.question.scalars import read_scalars
 from mingce.explain.question.subject import CLEAR, NEAR, guess_topics
+from mingce.explain.snippets.reading import is_program
 from mingce.explain.sums import Sum, sum_of
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
@@ -184,6 +185,8 @@ class Conversation:
 
     def _summed(self, request: Request) -> Answer | None:
         """A sum over the lists that are typed in, where they make no example of their own."""
+        if is_program(request.text):
+            return None
         scalars = read_scalars(request.subject)
         found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
         if found is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from functools import lru_cache
 
 from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
@@ -52,13 +53,23 @@ _MENTIONS = {  # what a question may point at, and how it stands in code
 
 def snippet_answer(text: str, rollout: Rollout, lang: str) -> Answer | None:
     """The answer to a question that pastes code or a formula of PPO; None if it pastes nothing that is known."""
-    snippet = read_snippet(text)
-    if snippet is not None:
-        reading = judged(read_lines(statements(snippet.code)))
-        if _is_about_ppo(snippet, reading):
-            return _code_answer(snippet, reading, rollout, lang)
+    snippet, reading = _read(text)
+    if snippet is not None and reading is not None and _is_about_ppo(snippet, reading):
+        return _code_answer(snippet, reading, rollout, lang)
     formula = find_formula(text)
     return None if formula is None else _formula_answer(formula, rollout, lang)
+
+
+def has_bug(text: str) -> bool:
+    """Whether a line of the pasted code is wrong."""
+    _, reading = _read(text)
+    return reading is not None and any(match.bug for match in reading.matches)
+
+
+@lru_cache(maxsize=8)
+def _read(text: str) -> tuple[Snippet | None, Reading | None]:
+    snippet = read_snippet(text)
+    return snippet, None if snippet is None else judged(read_lines(statements(snippet.code)))
 
 
 def _is_about_ppo(snippet: Snippet, reading: Reading) -> bool:

@@ -143,6 +143,7 @@ def build(
         columns |= _credit(columns["rewards"], columns["values"], mask, gamma, lam, after)
         columns["next_values"] = following(columns["values"], mask, after)
         columns["next_values_kept"] = [[*row[1:], row[-1]] for row in columns["values"]]
+        columns["values_before"] = [[0.0, *row[:-1]] for row in columns["values"]]
         columns["next_values_rolled"] = [[*row[1:], row[0]] for row in columns["values"]]
     if "advantages" in columns:
         columns["next_advantages"] = following(columns["advantages"], mask)

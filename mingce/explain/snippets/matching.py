@@ -20,6 +20,7 @@ from mingce.explain.snippets.reading import Line
 from mingce.explain.snippets.roles import GROUP_ROLES, INDICES, candidates, cheapest
 from mingce.explain.snippets.shapes import Shape, names_in, shape_of, targets_of, value_of
 from mingce.explain.snippets.tensor import EvaluationError, Tensor, elementwise, indexed, scalar
+from mingce.explain.snippets.written import written
 
 CHARITY = 2
 """A right reading so unlikely loses to a wrong one that takes every name for what it most likely is."""
@@ -111,7 +112,7 @@ class _Matcher:
         """All lines in order."""
         matches: list[Match] = []
         for number, line in enumerate(self.lines):
-            shape = shape_of(line, self.lines[:number], self.lines)
+            shape = shape_of(line, self.lines[:number], self.lines) or written(line, self.lines)
             if shape is not None:
                 matches.append(Match(line, shape.kind, shape.bug, note=shape.note, shape=shape))
                 self._after_shape(line, shape)
@@ -266,7 +267,8 @@ class _Matcher:
         first = hints[:1] or ("",)
         if kind.reads and bug is None and not played & set(kind.reads):
             return False
-        if bug is not None and (bug.word not in line.text or ("max=" in line.text and "min=" not in line.text)):
+        one_sided = "max=" in line.text and "min=" not in line.text and kind.id != "rollout_weight"
+        if bug is not None and (bug.word not in line.text or one_sided):
             return False
         if bug is None:
             if kind.targets and not set(kind.targets) & {*hints, *(("",) if not hints else ())}:

@@ -17,7 +17,7 @@ _PROMPT_LENGTH = re.compile(
     r"(?:context|prompt|query|input|prefix|max_prompt)_?(?:len|length)(?:s|gth)?|prompt_size|p_len"
 )
 _RESPONSE_LENGTH = re.compile(
-    r"(?:response|resp|gen|completion|action|answer|output|max_response)_?(?:len|length|size)|num_actions|n_actions|logits_to_keep|T|L|gen_len"
+    r"(?:response|resp|gen|completion|action|answer|output|max_response)_?(?:len|length|size)|num_actions|n_actions|logits_to_keep|T|L|R|gen_len"
 )
 _STATES = {"values", "new_values", "logits", "entropies"}
 _TOKENS = {"token_ids", "response_mask", "padding_mask"}

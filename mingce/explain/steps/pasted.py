@@ -11,7 +11,8 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.subject import guess_topics
-from mingce.explain.snippets import snippet_answer
+from mingce.explain.snippets import has_bug, snippet_answer
+from mingce.explain.snippets.reading import is_program
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
 
@@ -34,7 +35,7 @@ def save(talk: Conversation, turn: Turn) -> Answer | None:
 
 def code(talk: Conversation, turn: Turn) -> Answer | None:
     """Pasted code and formulas, line by line."""
-    if len(turn.scalars) > 1:  # `ratio = 0.7, A = −2` are numbers
+    if len(turn.scalars) > 1 and not is_program(turn.request.text):  # `ratio = 0.7, A = −2` are numbers
         return None
     text = turn.request.text.strip()
     verdict = None if _PROGRAM.search(text) else judge_equation(text, talk.rollout, talk.lang)
@@ -45,7 +46,8 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     prose = "\n".join(line for line in text.splitlines() if not _CODE.search(line))
     topics = [guess.name for guess in guess_topics(prose)[:1] if guess.probability >= CLEARLY] if prose.strip() else []
-    found = [one for one in turn.points[:1] if one.probability >= LIKELY and _PROSE.search(prose or text)]
+    about = _PROSE.search(prose or text) and not has_bug(turn.request.text)
+    found = [one for one in turn.points[:1] if one.probability >= LIKELY and about]
     topic, mark, name = found[0].name.partition(POINT) if found else (OTHER, "", "")
     if name:
         talk.mark(topic, mark + name)
