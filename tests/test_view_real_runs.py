@@ -182,6 +182,16 @@ def test_a_long_token_is_not_broken(tab: Tab) -> None:
         assert page.locator("[data-mark=action] mark").evaluate("mark => mark.getClientRects().length") == 1
 
 
+def test_a_state_ends_in_whole_words_and_whole_marks_of_the_template(tab: Tab) -> None:
+    page = tab.open("#/run/chat/step/1/rollout/0?token=0")
+    state = page.locator("[data-section=state] .numbers")
+    for view in ("", "&view=whatif"):  # as Python tells it, and as the page computes it
+        tab.open(f"#/run/chat/step/1/rollout/0?token=0{view}")
+        expect(state).to_contain_text("<|im_start|>assistant↵")
+        tab.open(f"#/run/chat/step/1/rollout/0?token=13{view}")
+        expect(state).to_have_text("s13=“…April she sold 48”,a13=“ clips”")
+
+
 def test_settings_tried_and_steps_zoomed_into_are_in_the_address(tab: Tab, browser: Browser, tmp_path: Path) -> None:
     page = tab.open("#/run/chat/step/1/rollout/0?view=whatif&lam=0.5&gamma=2&estimator=nothing&n=1.5")
     assert page.locator("[data-setting=λ]").first.input_value() == "0.5"

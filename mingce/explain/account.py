@@ -18,7 +18,6 @@ from mingce.explain.recomputed import Computed, group_of, recompute, used_advant
 from mingce.record.rollout import Columns, Rollout
 from mingce.specs.estimator import row_inputs
 from mingce.specs.facts import SMALL as SMALL
-from mingce.specs.facts import STATE_END as STATE_END
 from mingce.specs.facts import Row, row_of, section_applies, section_case, token_facts, token_texts
 
 TOLERANCE = 2e-5

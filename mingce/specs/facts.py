@@ -190,8 +190,16 @@ def token_texts(t: int, prompt: str, texts: Sequence[str], glyphs: Sequence[int]
     return {
         "token": glyph_text(texts, glyphs, t),
         "next_token": None if following is None else glyph_text(texts, glyphs, following),
-        "state_end": "".join(before[-STATE_END:]).replace("\n", "↵"),
+        "state_end": state_end(before),
     }
+
+
+def state_end(before: Sequence[str]) -> str:
+    """The end of a text given as characters, from the start of a word or of a template's mark if one is near."""
+    most = max(0, len(before) - STATE_END)
+    near = range(max(1, most - STATE_END), most + 1)
+    starts = [i for i in near if most > 0 and (before[i - 1] in " \n" or before[i] == "<")]
+    return "".join(before[starts[len(starts) - 1] if len(starts) > 0 else most :]).replace("\n", "↵")
 
 
 def glyph_text(texts: Sequence[str], glyphs: Sequence[int], t: int) -> str:

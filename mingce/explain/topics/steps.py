@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from mingce.algorithms import reference
-from mingce.explain.account import STATE_END
 from mingce.explain.example import GAMMA, LAM, Rollout
 from mingce.explain.topic import Phrase, Values, listed
 from mingce.explain.topics.chosen import equation, plain, token_of
 from mingce.specs.estimator import lambda_of
+from mingce.specs.facts import state_end
 
 
 @dataclass(frozen=True)
@@ -120,7 +120,7 @@ def step(rollout: Rollout, t: int) -> Values:
     values: Values = {
         "t": slot, "place": k, "next_t": following, "token": token_of(rollout, slot),
         "upcoming": token_of(rollout, following) if inside else None,
-        "state_end": before[-STATE_END:].replace("\n", "↵"), "chosen_left": len(w.slots) - k - 1,
+        "state_end": state_end(list(before)), "chosen_left": len(w.slots) - k - 1,
         "first": w.slots[0], "first_token": token_of(rollout, w.slots[0]), "last": last,
         "last_token": token_of(rollout, last), "count_chosen": len(w.slots), "count_states": len(w.slots) + 1,
         "gamma": w.gamma, "lam": w.lam, "gamma_lam": w.gamma * w.lam, "bootstrap": w.after,

@@ -409,7 +409,15 @@ export function token_facts(t, columns, row) {
 export function token_texts(t, prompt, texts, glyphs, following) {
   let before;
   before = list((prompt + slice(texts, undefined, t).join("")));
-  return ({ "token": glyph_text(texts, glyphs, t), "next_token": ((following == null) ? null : glyph_text(texts, glyphs, following)), "state_end": slice(before, (-STATE_END), undefined).join("").replaceAll("\n", "\u21b5") });
+  return ({ "token": glyph_text(texts, glyphs, t), "next_token": ((following == null) ? null : glyph_text(texts, glyphs, following)), "state_end": state_end(before) });
+}
+
+export function state_end(before) {
+  let most, near, starts;
+  most = Math.max(0, (before.length - STATE_END));
+  near = range(Math.max(1, (most - STATE_END)), (most + 1));
+  starts = list(near).filter((i) => ((most > 0) && (" \n".includes(before[(i - 1)]) || (before[i] === "<")))).map((i) => i);
+  return slice(before, ((starts.length > 0) ? starts[(starts.length - 1)] : most), undefined).join("").replaceAll("\n", "\u21b5");
 }
 
 export function glyph_text(texts, glyphs, t) {
