@@ -20,7 +20,7 @@ from mingce.specs.kl import FULL, KL_KINDS
 from mingce.specs.losses import policy_ratio
 
 CLIP, VALUE_CLIP, GAMMA, BETA = 0.2, 0.5, 1.0, 0.1
-_GIVEN = ("value_clip",)
+_GIVEN = ("value_clip", "clip_low", "clip_high", "dual_clip")
 """Settings that are given as single numbers."""
 LARGEST = 700.0
 """A difference of log-probs beyond which exp leaves float64."""
@@ -129,26 +129,37 @@ def _objective(sheet: Sheet) -> None:
         _clip_of_ratio(sheet)
     if not sheet.has("ratio", "advantages"):
         return
-    ratio, advantage, eps = sheet.known["ratio"], sheet.known["advantages"], sheet.setting("clip", CLIP)
-    inside = min(max(ratio, 1 - eps), 1 + eps)
+    ratio, advantage, (lower, upper) = sheet.known["ratio"], sheet.known["advantages"], _bounds(sheet)
+    inside = min(max(ratio, lower), upper)
     free, held = ratio * advantage, inside * advantage
     low = min(free, held)
-    sheet.found |= {"min": low, "loss": -low}
     sheet.add(f"ρ·A = {shown(ratio)}·{_bracketed(advantage)} = {shown(free)}", _CODE["loss"])
-    sheet.add(
-        f"clip(ρ, {shown(1 - eps)}, {shown(1 + eps)})·A = {shown(inside)}·{_bracketed(advantage)} = {shown(held)}"
-    )
+    sheet.add(f"clip(ρ, {shown(lower)}, {shown(upper)})·A = {shown(inside)}·{_bracketed(advantage)} = {shown(held)}")
     sheet.add(f"min({shown(free)}, {shown(held)}) = {shown(low)};  loss = −min = {shown(-low)}")
     key = "hand_clipped" if held < free else "hand_free"
-    sheet.note(key, ratio=shown(ratio), low=shown(1 - eps), high=shown(1 + eps))
+    dual = sheet.settings.get("dual_clip")
+    if dual is not None and dual > 1 and advantage < 0:
+        limit, before = dual * advantage, low
+        low = max(low, limit)
+        sheet.add(f"max({shown(before)}, c·A = {shown(dual)}·{_bracketed(advantage)} = {shown(limit)}) = {shown(low)}")
+        key = "hand_dual_clipped" if limit > before else key
+    sheet.found |= {"min" if low == min(free, held) else "max(min, c·A)": low, "loss": -low}
+    values = {"ratio": shown(ratio), "low": shown(lower), "high": shown(upper)}
+    sheet.note(key, **values, **({"c": shown(dual or 0.0)} if key == "hand_dual_clipped" else {}))
+
+
+def _bounds(sheet: Sheet) -> tuple[float, float]:
+    """Between which the ratio is held: one ε, or one below and one above."""
+    eps = sheet.setting("clip", CLIP)
+    return 1 - sheet.setting("clip_low", eps), 1 + sheet.setting("clip_high", eps)
 
 
 def _clip_of_ratio(sheet: Sheet) -> None:
     """Whether a ratio is clipped, which depends on the advantage's sign."""
-    ratio, eps = sheet.known["ratio"], sheet.setting("clip", CLIP)
-    place = "above" if ratio > 1 + eps else "below" if ratio < 1 - eps else "inside"
+    ratio, (low, high) = sheet.known["ratio"], _bounds(sheet)
+    place = "above" if ratio > high else "below" if ratio < low else "inside"
     where = sentence(f"tutor.ratio_{place}", sheet.lang)
-    sheet.note("hand_ratio_only", ratio=shown(ratio), low=shown(1 - eps), high=shown(1 + eps), where=where)
+    sheet.note("hand_ratio_only", ratio=shown(ratio), low=shown(low), high=shown(high), where=where)
 
 
 def _value_loss(sheet: Sheet) -> None:

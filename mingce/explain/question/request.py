@@ -12,6 +12,7 @@ from mingce.explain.question.places import without_places
 from mingce.explain.question.quantities import read_quantities
 from mingce.explain.question.scalars import read_final_reward, read_scalars
 from mingce.explain.question.suppositions import Supposition, read_suppositions
+from mingce.explain.sums.lists import NUMBER as _NUMBER
 from mingce.explain.sums.lists import read_lists
 
 INPUTS = (
@@ -19,17 +20,16 @@ INPUTS = (
 )  # fmt: skip
 """Columns that can be typed in."""
 
-_NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
 _GAP = r"[\s,，、;；]+"
 _BECOMES = (
-    r"(?:设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|换|改|变|调|用|"
-    r"从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
-    r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|is|to|of|at|==?|＝|:|：)"
+    r"(?:现在(?:是|为)?|目前(?:是|为)?|设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|"
+    r"换|改|变|调|用|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
+    r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|(?:is\s+)?now|is|to|of|at|==?|＝|:|：)"
 )
 _SETTINGS = {
-    "gamma": r"γ|\\?gamma|折扣(?:率|因子)?",
+    "gamma": r"γ|\\?gamma|折扣(?:率|因子|系数)?|discount(?:[ _](?:factor|rate))?",
     "lam": r"λ|\\?lambda|lam",
-    "beta": r"β|\\?beta|kl[_ ]coef",
+    "beta": r"β|\\?beta|kl[_ ](?:coef(?:ficient)?|penalty coefficient|系数)",
     "clip": r"ε|\\?epsilon|\beps\b|clip(?:range|_ratio)?",
     "after": r"bootstrap(?:[_ ]value)?|V\(s_T\)|V_T|after",
 }

@@ -9,9 +9,13 @@ from functools import cache
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
 
-_NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\d.]|\s*[,，]\s*[-−]?\d)"
+_NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\d|\.\d|\s*[,，]\s*[-−]?\d)"
 _CHANCE = r"(?P<chance>\d*\.?\d+)\s*(?P<percent>%|percent)?(?![\d.]*\d)"
-_IS = r"\s*(?:==?|＝|:|：|是|为|等于|is|was|of|at|equals?)?\s*"
+_IS = (
+    r"\s*(?:==?|＝|:|：|是|为|等于|取|涨到了?|升到了?|降到了?|到了|"
+    r"\b(?:is|was|of|at|equals?|now|(?:went|goes|is|gone) (?:up |down )?to|"
+    r"(?:rose|fell|dropped|grew|has grown|jumped) to)\b)?\s*"
+)
 _EVERYWHERE = re.compile(
     r"(?:critic|values?|价值|V)[^，。,.;?？]{0,16}?(?:全(?:部)?(?:都)?(?:是|为|输出|给)?|都(?:是|为|输出|给)|恒(?:为|等于)|处处(?:为|是)?|一律(?:是|为)?|"
     rf"outputs?|says?|returns?|predicts?|is|are|were|constant)\s*(?:constantly\s*|always\s*|all\s*)?{_NUMBER}"
@@ -28,6 +32,9 @@ _FINAL_SCORE = re.compile(
     rf"|(?:score|得分)\s*(?:是|为|改成|变成|改为|=|were|was|becomes|is|to)\s*{_NUMBER}",
     re.IGNORECASE,
 )
+_DUAL = re.compile(r"dual[- _]?clip|双(?:重|侧)?\s*(?:裁剪|clip)", re.IGNORECASE)
+DUAL_CLIP = 3.0
+"""The usual c of the dual clip (the default of verl's `clip_ratio_c`), where it is named without a number."""
 _FIGURE = r"([-−]?(?:\d+\.?\d*|\.\d+))"
 _TO = r"\s*(?:[变升涨降跌掉增减跳]?[成到为]|\bto\b)\s*"
 _CHANGE = rf"[^，。,.;?？\d−-]{{0,14}}?(?:从|\bfrom)\s*{_FIGURE}{_TO}{_FIGURE}(?!\s*%)"
@@ -39,6 +46,11 @@ _CHANGES = (
     ),
 )
 """What goes from one number to another: a log-prob in an update, a value over a step."""
+_CHANCE_CHANGE = re.compile(
+    r"(?:\bprob(?:ability|s)?\b|(?<!对数)概率|\bp\b)[^，。,.;?？\d−-]{0,20}?(?:从|由|\bfrom)\s*"
+    r"(?P<before>\d*\.?\d+)\s*%?\s*(?:[变升涨降跌掉增减跳提]?[成到为至高]+|\bto\b)\s*(?P<after>\d*\.?\d+)\s*(?P<percent>%)?",
+    re.IGNORECASE,
+)
 _PART = r"(?<![\d.])(\d{1,6}(?:\.\d{1,6})?)\s*"
 _CHANCE_BY = r"概率[^，。,;?？\d]{0,6}?"
 _LIKELIER = (
@@ -51,12 +63,32 @@ _LIKELIER = (
 )
 _TIMES = re.compile(rf"{_PART}(?:times|x) (?:as|more) likely|{_CHANCE_BY}{_PART}倍", re.IGNORECASE)
 _TWICE = re.compile(r"\btwice as likely|概率[^，。,;?？]{0,4}(?:翻倍|翻了一倍)", re.IGNORECASE)
-_FINAL_REWARD = re.compile(
-    r"(?:\b(?:final|last|terminal)(?: token)?(?:'s)? (?:reward|score)|"
-    r"最(?:后|终)(?:的|一个|一步| ?token ?){0,3}(?:奖励|得分|分数)|末尾(?:的)?(?:奖励|得分))"
-    rf"\s*(?:是|为|改成|变成|改为|给|=|:|：|\b(?:is|was|were|of|becomes|to|being)\b)*\s*{_NUMBER}",
-    re.IGNORECASE,
+_LAST_TOKEN = (
+    r"(?:at the (?:very )?end|for the whole \w+|"
+    r"(?:on|at|for|of) the (?:very )?(?:last|final)(?: token| step| position)?)"
 )
+_JUDGE = r"(?:reward[ _-]?model|verifier|judge|grader|scorer|reward function|(?-i:\bRM\b))"
+_FINAL_REWARDS = tuple(
+    re.compile(one.replace("<n>", rf"(?<!第)(?<!第 )(?<![\d.A-Za-z_]){_NUMBER}"), re.IGNORECASE)
+    for one in (
+        r"(?:\b(?:final|last|terminal|only|single)(?: token)?(?:'s)? (?:reward|score)|"
+        r"最(?:后|终)(?:的|一个|一步| ?token ?){0,3}(?:奖励|得分|分数)|末尾(?:的)?(?:奖励|得分))"
+        r"\s*(?:是|为|改成|变成|改为|给|=|:|：|\b(?:is|was|were|of|becomes|to|being|a)\b)*\s*<n>",
+        rf"\b{_JUDGE}\b[^\d.;?，。]{{0,12}}?\b(?:says?|said|gives?|gave|scores?|scored|returns?|returned|outputs?|assigns?|"
+        r"assigned|puts?|awards?|awarded)\b[^\d.;?，。−-]{0,24}?<n>",
+        r"(?:奖励模型|打分模型|判分器|打分器|裁判|\b(?:RM|reward model|verifier)\b)[^\d。；;?？，−-]{0,10}?"
+        r"(?:给|打|判|评|输出|说|得分|分数)[^\d。；;?？，−-]{0,8}?<n>",
+        rf"\b(?:reward|score)[^\d.;?]{{0,16}}?\b{_LAST_TOKEN}[^\d.;?−-]{{0,16}}?<n>",
+        rf"\b(?:reward|score)\b[^\d.;?,，−-]{{0,16}}?<n>\s*{_LAST_TOKEN}",
+        r"\bonly the (?:last|final)(?: token| step)?[^\d.;?−-]{0,30}?\b(?:reward|score)[^\d.;?−-]{0,20}?<n>",
+        r"(?:只有|仅)?(?:在)?(?:最后|末尾|最终|结尾|句末)(?:的|一个|一步|那个|处|位置|那?个?\s?token\s?){0,3}(?:才|上)?"
+        r"(?:有|给|得|拿|打|获得|收到)了?(?:到|一个)?\s*(?:奖励|得分|分数)?\s*(?:是|为|=|:|：)?\s*<n>",
+        r"(?:整条|整个|全句|整句)(?:回答|答案|回复)?[^\d。；;?？，−-]{0,6}?(?:得分?|打分?|给|拿|评)了?\s*(?:是|为|到)?\s*<n>",
+        r"\b(?:answer|response|completion|whole answer|it) (?:as a whole )?(?:is |was |got |gets )?(?:scored?|scores|"
+        r"a (?:reward|score) of)\s*<n>",
+    )
+)
+"""The one score of an answer, in the ways it is said."""
 
 
 @cache
@@ -76,6 +108,8 @@ def read_scalars(text: str) -> dict[str, float]:
         if match := pattern.search(text):
             scalars[name] = _value(match[1])
             text = text[: match.start()] + " " + text[match.end() :]
+    if "dual_clip" not in scalars and {"ratio", "advantages"} <= set(scalars) and _DUAL.search(text):
+        scalars["dual_clip"] = DUAL_CLIP
     if "next_values" in changed and len({"rewards", "scores"} & set(scalars)) == 0:
         scalars["rewards"] = 0.0  # a step that is said to earn nothing, or of which nothing is said
     return scalars
@@ -87,6 +121,11 @@ def _of_changes(text: str) -> tuple[dict[str, float], str]:
     for (before, after), pattern in _CHANGES:
         if match := pattern.search(text):
             found |= {before: _value(match[1]), after: _value(match[2])}
+            text = text[: match.start()] + " " + text[match.end() :]
+    if match := _CHANCE_CHANGE.search(text):
+        old, new = (_value(match[k]) / (100 if match["percent"] else 1) for k in ("before", "after"))
+        if 0 < old <= 1 and 0 < new <= 1:
+            found |= {"old_log_probs": math.log(old), "new_log_probs": math.log(new)}
             text = text[: match.start()] + " " + text[match.end() :]
     for sign, words in _LIKELIER:
         if match := re.search(words, text, re.IGNORECASE):
@@ -131,8 +170,8 @@ def read_final_score(text: str) -> float | None:
 
 def read_final_reward(text: str) -> float | None:
     """The only reward of an answer, said to come at its end."""
-    match = _FINAL_REWARD.search(text)
-    return None if match is None else _value(match[1])
+    said = {match[1] for pattern in _FINAL_REWARDS for match in pattern.finditer(text)}
+    return _value(said.pop()) if len(said) == 1 else None
 
 
 def _value(text: str) -> float:

@@ -5,14 +5,15 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import chain
 
 from mingce.base.numbers import number as shown
 from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Table
 from mingce.explain.code_refs import resolve
-from mingce.explain.sums import formulas, rows
+from mingce.explain.question.scalars import read_final_reward
+from mingce.explain.sums import chances, credit, formulas, rows, training
 from mingce.explain.sums.groups import LONGEST, group_sum
 from mingce.explain.sums.lists import (
     NUMBER,
@@ -33,7 +34,8 @@ _ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
 _ASKED_ABOUT = ("length", "steps", "sampled", "measured", "epochs")
 _LAST = re.compile(r"最后|last", re.IGNORECASE)
 _LOSSES = re.compile(
-    rf"(?:loss(?:es)?|损失)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)", re.IGNORECASE
+    rf"(?:loss(?:es)?|损失)(?!\d)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)",
+    re.IGNORECASE,
 )
 _ALL = re.compile(
     r"(?:全(?:部)?(?:都)?(?:是|为|得|拿)?|都(?:是|为|得))\s*(?P<zh>\d+(?:\.\d+)?)|\b(?:all|every\w*)\b[^.?]{0,24}?\b(?P<en>\d+(?:\.\d+)?)\b|"
@@ -100,7 +102,7 @@ def sum_of(
 
     A short question that gives less goes on with the last sum, or is read after `spoken`, the question before.
     """
-    if len(text) > LONGEST_TEXT:
+    if len(text) > LONGEST_TEXT or "```" in text:
         return None
     text = plain_numbers(text)
     asked = Asked(
@@ -167,17 +169,35 @@ def _group(asked: Asked) -> Answer | None:
     """The advantages of a group's scores."""
     methods, lists = asked.methods, asked.lists
     named_so = next((name for name in ("scores", "rewards", "advantages", UNNAMED) if name in lists), None)
+    if named_so is None and not lists:
+        return _group_counted(asked)
     others = set(lists) - {named_so, "lengths", UNNAMED}
     if named_so is None or others or not (methods or (asked.says("group") and named_so != "advantages")):
         return None
     scores, lengths = lists[named_so], lists.get("lengths")
+    if named_so == UNNAMED and len(scores) == 2 and not asked.says("advantage"):
+        return None  # two numbers of something else
     if not 2 <= len(scores) <= LONGEST or (not methods and asked.says("whiten") and named_so == "advantages"):
         return None
     sizes = [int(n) for n in lengths] if lengths and len(lengths) == len(scores) and min(lengths) >= 1 else None
     if sizes and max(sizes) > rows.LONGEST_ROW:
         return None
+    return _group_of(asked, scores, sizes)
+
+
+def _group_counted(asked: Asked) -> Answer | None:
+    """The advantages of a group whose right and wrong answers are counted."""
+    counted = chances.counted_scores(asked) if asked.methods or asked.says("group") else None
+    if counted is None or not (asked.methods or asked.says("advantage")):
+        return None
+    scores, note = counted
+    answer = _group_of(asked, scores, None)
+    return replace(answer, text=f"{note}\n\n{answer.text}")
+
+
+def _group_of(asked: Asked, scores: list[float], sizes: list[int] | None) -> Answer:
     each = asked.says("how") and asked.earlier is not None
-    text, lines, table, code = group_sum(scores, methods, sizes, asked.lang, each=each)
+    text, lines, table, code = group_sum(scores, asked.methods, sizes, asked.lang, each=each)
     return Answer(asked.lang, text, lines=tuple(lines), tables=(table,), code=tuple(map(resolve, code)))
 
 
@@ -256,7 +276,8 @@ def _kl_row(asked: Asked) -> Answer | None:
         total = rows.clean(math.fsum(row))
         lines.append(f"{name} = {rows.listed(row)}, Σ = {shown(total)}, mean = {shown(total / len(row))}")
     asked.code.append("mingce.specs.kl.kl_penalty")
-    beta, score = asked.settings.get("beta"), asked.scalars.get("scores")
+    beta, score = asked.settings.get("beta"), read_final_reward(asked.text)
+    score = asked.scalars.get("scores") if score is None else score
     if beta is None and score is None:
         return asked.answer("sum_kl", lines, rows="; ".join(lines[1:]))
     beta, scores = rows.BETA if beta is None else beta, asked.lists.get("scores")
@@ -269,13 +290,24 @@ def _kl_row(asked: Asked) -> Answer | None:
         f"r_{t} = {shown(a)} − {shown(beta)}·{rows.bracketed(b)} = {shown(r)}"
         for t, (a, b, r) in enumerate(zip(scores, kinds[kind], rewards, strict=True))
     ]
-    return asked.answer("sum_kl_rewards", lines[:LONGEST], kind=kind, beta=shown(beta), rows=rows.listed(rewards))
+    key = "sum_kl_rewards_unscored" if score is None and not any(scores) else "sum_kl_rewards"
+    return asked.answer(key, lines[:LONGEST], kind=kind, beta=shown(beta), rows=rows.listed(rewards))
 
 
 def _ratio_row(asked: Asked) -> Answer | None:
     """The ratios of two rows of log-probs, the answer's one ratio, and the clipped losses if advantages are given."""
     new, old = asked.lists.get("new_log_probs"), asked.lists.get("old_log_probs")
     rollout = asked.lists.get("rollout_log_probs")
+    if not asked.lists and "rollout_log_probs" in asked.scalars:  # of a single token
+        rollout = [asked.scalars["rollout_log_probs"]]
+        old, new = (
+            [asked.scalars[one]] if one in asked.scalars else None for one in ("old_log_probs", "new_log_probs")
+        )
+    typed = asked.says("sequence") or "advantages" in asked.lists  # not the range within which a ratio stays
+    if set(asked.lists) <= {"log_ratios", "advantages"} and (drifts := asked.lists.get("log_ratios")):
+        old, new = [0.0] * len(drifts), drifts
+    elif typed and set(asked.lists) <= {"ratios", "advantages"} and min(each := asked.lists.get("ratios", [0.0])) > 0:
+        old, new = [0.0] * len(each), [math.log(x) for x in each]
     if rollout is not None and old is None and new is not None:
         old, new = new, None
     if rollout is not None and old is not None and len(rollout) == len(old):
@@ -292,7 +324,9 @@ def _ratio_row(asked: Asked) -> Answer | None:
     lines.append(f"approx_kl = mean(log π_old − log π) = {shown(drift)}")
     advantages = asked.lists.get("advantages") or [asked.scalars["advantages"]] * len(old) if _credited(asked) else None
     if advantages is not None and len(advantages) == len(old):
-        lines += rows.clipped_lines(ratios, advantages, asked.settings.get("clip", rows.CLIP))
+        eps = asked.settings.get("clip", rows.CLIP)
+        bounds = 1 - asked.scalars.get("clip_low", eps), 1 + asked.scalars.get("clip_high", eps)
+        lines += rows.clipped_lines(ratios, advantages, bounds)
         asked.code.append("mingce.algorithms.losses.ppo_loss")
     return asked.answer("sum_ratio", lines, rows=rows.listed(ratios), one=shown(one), drift=shown(drift))
 
@@ -330,12 +364,20 @@ def _losses_of(text: str) -> list[list[float]]:
 
 KINDS: dict[str, tuple[str, Callable[[Asked], Answer | None]]] = {
     remax.__name__: ("methods_compared", _remax),
+    "pass_at": ("group_baseline", chances.pass_at),
+    "alike": ("group_baseline", chances.alike),
     "group": ("group_baseline", _group),
+    "targets": ("advantage_from_returns", credit.targets),
+    "divergence": ("kl_estimators", credit.divergence),
     "whitened": ("whitening", _whitened),
     "explained": ("explained_variance", _explained),
     "kl": ("kl_estimators", _kl_row),
+    "n_step": ("mc_vs_gae", credit.several_steps),
     "ratio": ("ratio_first_update", _ratio_row),
     "aggregated": ("loss_aggregation", _aggregated),
+    "weights": ("loss_aggregation", credit.token_weights),
+    "gradient_clip": ("batch_sizes", training.gradient_clip),
+    "warm_up": ("batch_sizes", training.warm_up),
     "returns": ("gamma_lambda", formulas.returns),
     "entropy": ("entropy", formulas.entropy),
     "adaptive": ("adaptive_kl", formulas.adaptive),

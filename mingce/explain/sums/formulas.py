@@ -21,14 +21,15 @@ WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
 _APART = re.compile(
-    r"之前|之外|以前|隔|之后|后面|\b(?:away|before|earlier|later|apart|back|further|ahead)\b", re.IGNORECASE
+    r"之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:away|before|earlier|later|apart|back|further|ahead)\b",
+    re.IGNORECASE,
 )
 
 
 def returns(asked: Asked) -> Answer | None:
     """The discounted sums of rewards alone."""
-    rewards = asked.lists.get("rewards")
-    if rewards is None or set(asked.lists) != {"rewards"} or not asked.says("returns"):
+    rewards = asked.lists.get("rewards") or (asked.lists.get(UNNAMED) if asked.says("discounted") else None)
+    if rewards is None or len(asked.lists) != 1 or not asked.says("returns", "discounted"):
         return None
     gamma = asked.settings.get("gamma", 1.0)
     if not 0 <= gamma <= 1:
@@ -75,13 +76,17 @@ def _share(text: str) -> float:
 
 def adaptive(asked: Asked) -> Answer | None:
     """The next β of the adaptive KL controller."""
-    counts, beta = asked.counts, asked.settings.get("beta")
+    counts, beta = asked.counts, asked.settings.get("beta", asked.counts.get("coefficient"))
     target, kl = counts.get("target"), counts.get("measured", asked.scalars.get("kl"))
     if beta is None or not target or kl is None or not asked.says("adaptive"):
         return None
-    horizon, n = counts.get("horizon", 10_000.0), counts.get("batch", counts.get("steps", 1.0))
-    if horizon < 1 or n < 1 or target <= 0:
+    horizon, n = counts.get("horizon", 10_000.0), counts.get("controlled", counts.get("batch", counts.get("steps")))
+    if horizon < 1 or target <= 0 or (n is not None and n < 1):
         return None
+    if n is None:
+        error = min(max(kl / target - 1, -0.2), 0.2)
+        line = f"error = clip({shown(kl)}/{shown(target)} − 1, −0.2, 0.2) = {shown(error)}"
+        return asked.answer("sum_adaptive_no_n", [line], error=shown(error), before=shown(beta), horizon=shown(horizon))
     after = reference.adaptive_kl(beta, kl, target, int(horizon), int(n))
     error = min(max(kl / target - 1, -0.2), 0.2)
     lines = [
@@ -132,7 +137,8 @@ def updates(asked: Asked) -> Answer | None:
         rest = {"steps": str(steps), "answers": shown(mini * n), "gpus": shown(gpus), "micro": shown(micro)}
         return asked.plain(asked.text_of("sum_micro", **said, **rest), lines)
     if mini and n > 1:
-        rest = {"answers": shown(mini * n), "n": shown(n), "mini": shown(mini)}
+        total = (batch or mini * times) * n
+        rest = {"answers": shown(mini * n), "n": shown(n), "mini": shown(mini), "total": shown(total)}
         return asked.plain(asked.text_of("sum_updates_of", **said, **rest), lines)
     return asked.plain(asked.text_of("sum_updates", **said), lines)
 
@@ -149,12 +155,19 @@ def decay(asked: Asked) -> Answer | None:
     lines, said = [], []
     if steps is not None and steps >= 2 and asked.says("decays"):
         k = int(steps) - (0 if _APART.search(asked.text) else 1)
-        lines.append(f"γ^{k} = {shown(gamma)}^{k} = {shown(gamma**k)}")
+        lines.append(f"γ^{k} = {shown(gamma)}^{k} = {rows.fine(gamma**k)}")
         if lam != 1:
-            lines.append(f"(γλ)^{k} = {shown(both)}^{k} = {shown(both**k)}")
+            lines.append(f"(γλ)^{k} = {shown(both)}^{k} = {rows.fine(both**k)}")
         key = "hand_decay" if lam == 1 else "hand_decay_both"
-        said.append(asked.text_of(key, steps=k, left=shown(gamma**k), both=shown(both**k)))
+        said.append(asked.text_of(key, steps=k, left=rows.fine(gamma**k), both=rows.fine(both**k)))
+        surprise = asked.counts.get("surprise", 1.0)
+        if surprise != 1:
+            lines.append(
+                f"(γλ)^{k}·δ = {rows.fine(both**k)}·{rows.bracketed(surprise)} = {rows.fine(both**k * surprise)}"
+            )
+            said.append(asked.text_of("sum_surprise", delta=shown(surprise), reached=rows.fine(both**k * surprise)))
     others = [gamma * x for x in map(_share, _SHARE.findall(asked.text)) if "lam" in given and 0 < x < 1]
+    others = [] if said else others
     for decayed in dict.fromkeys([both, *others]) if asked.says("horizon") else ():
         if decayed < 1:
             reach = round(1 / (1 - decayed))

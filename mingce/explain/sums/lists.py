@@ -8,34 +8,52 @@ from functools import cache
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
 
-NUMBER = r"[-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?"
+NUMBER = r"[-−+]?(?:\d+(?:\.\d+|\.(?=\s*[,，\]]))?|\.\d+)(?:[eE][-+]?\d+)?"
+"""A full stop belongs to it before digits, a comma or a bracket, not at a sentence's end."""
 MOST = 4096
 _GAP = r"(?:\s*[,，、;；]\s*(?:and\s+|[和与]\s*)?|\s+(?:and\s+|[和与]\s*)?|\s*[和与]\s*)"
 _LIST = re.compile(
     rf"(?<![A-Za-zα-ω\d_.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_%]|\.\d|\s*[)）]?\s*[岁年月个条轮次步题道组])"
 )
 _NUMERALS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
-_UNITS = {"十": 10, "百": 100, "千": 1000}
+_UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10000}
 _WORDS = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
-_COUNT = rf"{NUMBER}|[{''.join((*_NUMERALS, *_UNITS))}]{{1,9}}|\b(?:{'|'.join(_WORDS)})\b"
+_COUNT = (
+    rf"(?<!第)(?<!第 )(?:{NUMBER}|[{''.join((*_NUMERALS, *_UNITS))}]{{1,9}}|\b(?:{'|'.join(_WORDS)})\b(?!\s+[-−\d.]))"
+)
+"""How many: no ordinal, and not the `one` of "the sampled one 0.9"."""
 _BECOMES = re.compile(
     r"\s*(?:改成|改为|换成|变成|变为|设成|设为|调成|调到|"
     r"\b(?:(?:is |was )?(?:changed|set) to|becomes|goes to|were)\b)\s*"
     r"(?=[\d.−-])"
 )
+_PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)")
+_ORDINALS = re.compile(rf"第\s*\d+(?:{_GAP}\d+)*\s*(?=[个条步次轮位])")
 _BEFORE, _BEHIND = 48, 16
-UNNAMED = ""
+UNNAMED, SETTINGS = "", "settings"
+"""No name was said; several of a setting, which make no row."""
 
 
 def read_lists(text: str) -> dict[str, list[float]]:
-    """The lists of at least two numbers by name; of two with one name the first, and UNNAMED where none is said."""
+    """The lists of at least two numbers by name; of two with one name the first, UNNAMED where none is said."""
     found: dict[str, list[float]] = {}
+    for name, row in lists_in_order(text):
+        if name == SETTINGS:
+            continue
+        found.setdefault(name, row)
+    return found
+
+
+def lists_in_order(text: str) -> list[tuple[str, list[float]]]:
+    """Every list with its name."""
+    found: list[tuple[str, list[float]]] = []
+    text = _ORDINALS.sub(lambda match: "·" * len(match[0]), text)
     spans = [match.span() for match in _LIST.finditer(text)][:MOST]
     for k, (start, end) in enumerate(spans):
         after = spans[k + 1][0] if k + 1 < len(spans) else len(text)
         before = text[max(start - _BEFORE, spans[k - 1][1] if k else 0) : start]
         name = _last_name(before) or _last_name(text[end : min(end + _BEHIND, after)])
-        found.setdefault(name or UNNAMED, [number(one) for one in re.findall(NUMBER, text[start:end])])
+        found.append((name or UNNAMED, [number(one) for one in re.findall(NUMBER, text[start:end])]))
     return found
 
 
@@ -51,7 +69,9 @@ def count(text: str) -> float:
         return number(text)
     total, digit = 0, None
     for sign in text:
-        if sign in _UNITS:
+        if sign == "万":
+            total, digit = (total + (digit or 0) or 1) * _UNITS[sign], None
+        elif sign in _UNITS:
             total, digit = total + (1 if digit is None else digit) * _UNITS[sign], None
         else:
             digit = (digit or 0) * 10 + _NUMERALS[sign]
@@ -104,6 +124,23 @@ def numbers_after(text: str, key: str) -> dict[str, list[float]]:
     return found
 
 
+def told(name: str, text: str) -> list[re.Match[str]]:
+    """Where a text tells something by counting, such as `3 of 8 correct`."""
+    return [match for pattern in _tellings(name) for match in pattern.finditer(text)]
+
+
+@cache
+def _tellings(name: str) -> tuple[re.Pattern[str], ...]:
+    words = [named(texts("quantities", lang)["told"])[name] for lang in LANGS]
+    parts = {f"<{part}>": rf"(?P<{part}>{_COUNT})" for part in ("part", "whole", "right", "wrong")}
+    parts["<paid>"] = rf"(?P<paid>{NUMBER})(?![\d.]*\d)(?!\s*(?:of|out|/|条|个|次))"
+    return tuple(
+        re.compile(re.sub(r"<\w+>(?!\w*>)", lambda match: parts.get(match[0], match[0]), one), re.IGNORECASE)
+        for both in words
+        for one in both.split(" ⏐ ")
+    )
+
+
 @cache
 def _counted(key: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
     zh, en = (named(texts("quantities", lang)[key]) for lang in LANGS)
@@ -112,7 +149,10 @@ def _counted(key: str) -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 
 def plain_numbers(text: str) -> str:
-    """The text with `50k` as 50000, `1,024` as 1024, and what becomes of a number as what it is."""
+    """The text with `50k` as 50000, `1,024` as 1024, percentages as shares, and what becomes of a number."""
     text = re.sub(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda match: match[0].replace(",", ""), text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)[kK](?![A-Za-z])", lambda match: f"{float(match[1]) * 1000:g}", text)
+    text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)\s*万", lambda match: f"{float(match[1]) * 10000:.12g}", text)
+    text = re.sub(rf"百分之\s*({_COUNT})", lambda match: f"{count(match[1]):g}%", text)
+    text = _PERCENTAGE.sub(lambda one: f"{number(one[1]) / 100:.12g}", text)
     return _BECOMES.sub(" = ", text)

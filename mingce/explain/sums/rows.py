@@ -20,6 +20,11 @@ def listed(row: Sequence[float]) -> str:
     return f"[{', '.join(shown(x) for x in row[:SHOWN])}{', …' if len(row) > SHOWN else ''}]"
 
 
+def fine(x: float) -> str:
+    """With four significant digits where four decimals would show fewer."""
+    return f"{x:.4g}" if 0.001 <= abs(x) < 0.1 else shown(x)
+
+
 def bracketed(x: float) -> str:
     return f"({shown(x)})" if x < 0 else shown(x)
 
@@ -71,15 +76,17 @@ def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float
     return weights, lines
 
 
-def clipped_lines(ratios: Sequence[float], advantages: Sequence[float], eps: float) -> list[str]:
+def clipped_lines(ratios: Sequence[float], advantages: Sequence[float], bounds: tuple[float, float]) -> list[str]:
     """PPO's loss of each token and their mean."""
-    lines, losses = [], []
+    lines, losses, stopped = [], [], 0
     for t, (ratio, advantage) in enumerate(zip(ratios, advantages, strict=True)):
-        held = min(max(ratio, 1 - eps), 1 + eps)
+        held = min(max(ratio, bounds[0]), bounds[1])
         free, limited = -ratio * advantage, -held * advantage
         losses.append(max(free, limited))
+        stopped += limited > free
         lines.append(f"L_{t} = max({shown(free)}, {shown(limited)}) = {shown(losses[-1])}")
-    return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))}"]
+    share = f"clipfrac = {stopped}/{len(losses)} = {shown(stopped / len(losses))}"
+    return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))};  {share}"]
 
 
 def aggregated(answers: Sequence[Sequence[float]]) -> dict[str, float]:
