@@ -172,7 +172,12 @@ def _value_loss(sheet: Sheet) -> None:
         sheet.found["loss"] = plain / 2
         sheet.add(f"½·{shown(plain)} = {shown(plain / 2)}")
         return
-    old, eps = sheet.known["values"], sheet.setting("value_clip", VALUE_CLIP)
+    old, eps = sheet.known["values"], sheet.settings.get("value_clip")
+    if eps is None and not sheet.has("ratio") and not sheet.has("advantages"):
+        eps = sheet.settings.get("clip")  # of nothing else
+    if eps is None:
+        eps = VALUE_CLIP
+        sheet.note("hand_value_clip", eps=shown(eps), plain=shown(plain / 2))
     inside = min(max(new, old - eps), old + eps)
     held = (inside - back) ** 2
     bounds = f"{shown(old - eps)}, {shown(old + eps)}"

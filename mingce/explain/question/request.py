@@ -10,10 +10,10 @@ from mingce.explain.patterns import alternatives
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import without_places
 from mingce.explain.question.quantities import read_quantities
-from mingce.explain.question.scalars import read_final_reward, read_scalars
+from mingce.explain.question.scalars import read_final_reward, read_flat_values, read_scalars
 from mingce.explain.question.suppositions import Supposition, read_suppositions
 from mingce.explain.sums.lists import NUMBER as _NUMBER
-from mingce.explain.sums.lists import read_lists
+from mingce.explain.sums.lists import number_after, read_lists
 
 INPUTS = (
     "scores", "kl", "rewards", "values", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
@@ -21,13 +21,15 @@ INPUTS = (
 """Columns that can be typed in."""
 
 _GAP = r"[\s,，、;；]+"
+MOST_TOLD = 64
+"""So many tokens may be told by their number alone."""
 _BECOMES = (
     r"(?:现在(?:是|为)?|目前(?:是|为)?|设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|"
     r"换|改|变|调|用|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
     r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|(?:is\s+)?now|is|to|of|at|==?|＝|:|：)"
 )
 _SETTINGS = {
-    "gamma": r"γ|\\?gamma|折扣(?:率|因子|系数)?|discount(?:[ _](?:factor|rate))?",
+    "gamma": r"γ|\\?gamma|折扣(?:率|因子|系数)?|discount(?:ing|ed)?(?:[ _](?:factor|rate|with|by))?",
     "lam": r"λ|\\?lambda|lam",
     "beta": r"β|\\?beta|kl[_ ](?:coef(?:ficient)?|penalty coefficient|系数)",
     "clip": r"ε|\\?epsilon|\beps\b|clip(?:range|_ratio)?",
@@ -203,7 +205,10 @@ def _spoken_rows(text: str, columns: dict[str, list[float]]) -> dict[str, list[f
         name: row for name, row in read_lists(text).items() if name in ("rewards", "values") and name not in columns
     }
     values = columns.get("values", rows.get("values"))
-    last = read_final_reward(text)
+    last, everywhere = read_final_reward(text), read_flat_values(text)
+    tokens = number_after(text, "counts").get("steps", 0.0)
+    if not {*columns, *rows} and last is not None and everywhere is not None and 2 <= tokens <= MOST_TOLD:
+        values = rows["values"] = [everywhere] * int(tokens)
     if values and last is not None and "rewards" not in {*columns, *rows} and len(columns) <= 1:
         return {**rows, "rewards": [0.0] * (len(values) - 1) + [last]}
     known = {*columns, *rows}

@@ -17,7 +17,7 @@ _IS = (
     r"(?:rose|fell|dropped|grew|has grown|jumped) to)\b)?\s*"
 )
 _EVERYWHERE = re.compile(
-    r"(?:critic|values?|价值|V)[^，。,.;?？]{0,16}?(?:全(?:部)?(?:都)?(?:是|为|输出|给)?|都(?:是|为|输出|给)|恒(?:为|等于)|处处(?:为|是)?|一律(?:是|为)?|"
+    r"(?:critic|values?|价值|V)[^，。,.;?？]{0,16}?(?:全(?:部)?(?:都)?(?:是|为|输出|给)?|都(?:是|为|值|输出|给)|恒(?:为|等于)|处处(?:为|是)?|一律(?:是|为)?|"
     rf"outputs?|says?|returns?|predicts?|is|are|were|constant)\s*(?:constantly\s*|always\s*|all\s*)?{_NUMBER}"
     r"(\s*(?:everywhere|for every|for all|at every|always|constantly|on every))?",
     re.IGNORECASE,
@@ -84,6 +84,8 @@ _FINAL_REWARDS = tuple(
         r"(?:只有|仅)?(?:在)?(?:最后|末尾|最终|结尾|句末)(?:的|一个|一步|那个|处|位置|那?个?\s?token\s?){0,3}(?:才|上)?"
         r"(?:有|给|得|拿|打|获得|收到)了?(?:到|一个)?\s*(?:奖励|得分|分数)?\s*(?:是|为|=|:|：)?\s*<n>",
         r"(?:整条|整个|全句|整句)(?:回答|答案|回复)?[^\d。；;?？，−-]{0,6}?(?:得分?|打分?|给|拿|评)了?\s*(?:是|为|到)?\s*<n>",
+        r"\bexcept (?:for |at |on )?(?:the )?(?:very )?(?:last|final)(?: one| token| step)?[^\d.;?−-]{0,24}?<n>",
+        r"除了?(?:最后|末尾)(?:一个|一步)?\s*(?:token)?\s*(?:的?奖励)?(?:是|为|有|得|给)\s*<n>",
         r"\b(?:answer|response|completion|whole answer|it) (?:as a whole )?(?:is |was |got |gets )?(?:scored?|scores|"
         r"a (?:reward|score) of)\s*<n>",
     )

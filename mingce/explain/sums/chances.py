@@ -17,6 +17,7 @@ LARGEST_GROUP = 64
 _HALVES = re.compile(
     r"一半(?:是)?(?:答|做)?对|对错各半|各一半|\bhalf\b[^.;?]{0,16}\b(?:right|correct|pass\w*)", re.IGNORECASE
 )
+_FRACTION = re.compile(r"(?<![\d./^])(\d{1,3})/(\d{1,3})(?![\d./])")
 _WRONG = re.compile(r"错|\b(?:wrong|incorrect|fail\w*)", re.IGNORECASE)
 
 
@@ -66,6 +67,7 @@ def pass_at(asked: Asked) -> Answer | None:
 
 def solve_rate(text: str) -> float | None:
     """The one chance of an answer to be right that a text gives."""
+    text = _FRACTION.sub(lambda match: f"{int(match[1]) / int(match[2]):.12g}" if int(match[2]) else match[0], text)
     said = {x for x in numbers_after(text, "counts").get("solve_rate", []) if 0 < x < 1}
     return said.pop() if len(said) == 1 else None
 
@@ -88,6 +90,8 @@ def counted_answers(asked: Asked) -> tuple[int, int] | None:
         right, wrong = int(count(match["right"])), int(count(match["wrong"]))
         found.add((right, right + wrong))
     size = group_size(asked)
+    if not found and size is not None:
+        found |= {(size - int(count(match["wrong"])), size) for match in told("all_but", asked.text)}
     if not found and size is not None and size % 2 == 0 and _HALVES.search(asked.text):
         found.add((size // 2, size))
     if len(found) != 1:

@@ -21,7 +21,7 @@ WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
 _APART = re.compile(
-    r"之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:away|before|earlier|later|apart|back|further|ahead)\b",
+    r"之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:after|away|before|earlier|later|apart|back|further|ahead)\b",
     re.IGNORECASE,
 )
 
@@ -29,7 +29,8 @@ _APART = re.compile(
 def returns(asked: Asked) -> Answer | None:
     """The discounted sums of rewards alone."""
     rewards = asked.lists.get("rewards") or (asked.lists.get(UNNAMED) if asked.says("discounted") else None)
-    if rewards is None or len(asked.lists) != 1 or not asked.says("returns", "discounted"):
+    alone = "gamma" in asked.settings and not asked.methods and not asked.says("group", "whiten")
+    if rewards is None or len(asked.lists) != 1 or not (alone or asked.says("returns", "discounted")):
         return None
     gamma = asked.settings.get("gamma", 1.0)
     if not 0 <= gamma <= 1:

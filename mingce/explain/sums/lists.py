@@ -13,7 +13,7 @@ NUMBER = r"[-−+]?(?:\d+(?:\.\d+|\.(?=\s*[,，\]]))?|\.\d+)(?:[eE][-+]?\d+)?"
 MOST = 4096
 _GAP = r"(?:\s*[,，、;；]\s*(?:and\s+|[和与]\s*)?|\s+(?:and\s+|[和与]\s*)?|\s*[和与]\s*)"
 _LIST = re.compile(
-    rf"(?<![A-Za-zα-ω\d_.\-−]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_%]|\.\d|\s*[)）]?\s*[岁年月个条轮次步题道组])"
+    rf"(?<![A-Za-zα-ω\d_.\-−/]){NUMBER}(?:{_GAP}{NUMBER})+(?![A-Za-zα-ω\d_%]|\.\d|\s*[)）]?\s*[岁年月个条轮次步题道组])"
 )
 _NUMERALS = {"零": 0, "一": 1, "二": 2, "两": 2, "三": 3, "四": 4, "五": 5, "六": 6, "七": 7, "八": 8, "九": 9}
 _UNITS = {"十": 10, "百": 100, "千": 1000, "万": 10000}
@@ -153,6 +153,10 @@ def plain_numbers(text: str) -> str:
     text = re.sub(r"(?<![\d.,])(\d{1,3}(?:,\d{3})+)(?![\d,])", lambda match: match[0].replace(",", ""), text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)[kK](?![A-Za-z])", lambda match: f"{float(match[1]) * 1000:g}", text)
     text = re.sub(r"(?<![\w.])(\d+(?:\.\d+)?)\s*万", lambda match: f"{float(match[1]) * 10000:.12g}", text)
-    text = re.sub(rf"百分之\s*({_COUNT})", lambda match: f"{count(match[1]):g}%", text)
+    text = re.sub(
+        rf"({_COUNT})分之\s*({_COUNT})",
+        lambda match: f"{count(match[2]) / count(match[1]):.12g}" if count(match[1]) else match[0],
+        text,
+    )
     text = _PERCENTAGE.sub(lambda one: f"{number(one[1]) / 100:.12g}", text)
     return _BECOMES.sub(" = ", text)
