@@ -113,3 +113,30 @@ def test_to_draw_samples_asks_for_no_picture(question: str, drawn: bool) -> None
 )
 def test_an_answers_one_score_is_read(text: str, score: float | None) -> None:
     assert read_final_reward(text) == score
+
+
+@pytest.mark.parametrize(
+    ("questions", "wanted"),
+    [
+        (["正确率 0.9，一组 8 条，全一样的概率有多大", "换成 16 条一组呢", "正确率 0.5 呢？", "那 4 呢"], 0.125),
+        (["GRPO, 3 of 8 answers are correct. Advantages?", "and RLOO?", "and if 4 of 8 are correct?"], 0.571429),
+        (["grad norm 3 clipped to 1.5, factor?", "and norm 6?"], 0.25),
+        (
+            ["lambda 0.97, gamma 1: how much of the last TD error reaches 100 tokens back?", "and 200 tokens?"],
+            0.97**200,
+        ),
+        (
+            [
+                "I have beta=0.05, policy logps [-1.0,-0.5] and reference logps [-1.2,-0.9]. What are the rewards?",
+                "the reward model says 0.8",
+                "and with beta 0.1?",
+            ],
+            0.76,
+        ),
+        (["Dual clip: ratio is 8, advantage is -1, eps 0.2, c=3. What is the loss?", "and with c=5?"], 5.0),
+    ],
+)
+def test_a_short_question_goes_on_with_the_sum(questions: list[str], wanted: float) -> None:
+    talk = Conversation()
+    answers = [talk.ask(question) for question in questions]
+    assert has(computed(answers[-1]), wanted), answers[-1].text

@@ -31,7 +31,7 @@ LARGEST, SHORT, LONGEST_TEXT = 1e9, 60, 1000
 _TURNS = frozenset({"explained", "mse", "whiten"})
 """Sums whose name alone asks for another of the same numbers."""
 _ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
-_ASKED_ABOUT = ("length", "steps", "sampled", "measured", "epochs")
+_ASKED_ABOUT = ("grad_norm", "group_size", "length", "steps", "sampled", "measured", "epochs")
 _LAST = re.compile(r"最后|last", re.IGNORECASE)
 _LOSSES = re.compile(
     rf"(?:loss(?:es)?|损失)(?!\d)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)",
@@ -141,6 +141,10 @@ def _going_on(asked: Asked, earlier: Sum) -> Asked | None:
     same = _same_for_all(asked.text, len(next(iter(earlier.lists.values())))) if len(earlier.lists) == 1 else None
     if same is not None:
         lists = {next(iter(earlier.lists)): same}
+    if earlier.kind == "group" and not lists and (counted := chances.counted_scores(asked)) is not None:
+        lists = {next(iter(earlier.lists)): counted[0]}
+    if earlier.kind == "kl" and (score := read_final_reward(asked.text)) is not None:
+        asked.scalars["scores"] = score
     numbers = re.findall(NUMBER, asked.text)
     bare = not (lists or counts or asked.settings or asked.scalars) and len(numbers) == 1
     if bare and earlier.counts:
@@ -191,6 +195,7 @@ def _group_counted(asked: Asked) -> Answer | None:
     if counted is None or not (asked.methods or asked.says("advantage")):
         return None
     scores, note = counted
+    asked.lists["scores"] = scores
     answer = _group_of(asked, scores, None)
     return replace(answer, text=f"{note}\n\n{answer.text}")
 
@@ -278,6 +283,7 @@ def _kl_row(asked: Asked) -> Answer | None:
     asked.code.append("mingce.specs.kl.kl_penalty")
     beta, score = asked.settings.get("beta"), read_final_reward(asked.text)
     score = asked.scalars.get("scores") if score is None else score
+    asked.scalars |= {} if score is None else {"scores": score}
     if beta is None and score is None:
         return asked.answer("sum_kl", lines, rows="; ".join(lines[1:]))
     beta, scores = rows.BETA if beta is None else beta, asked.lists.get("scores")

@@ -25,7 +25,7 @@ def alike(asked: Asked) -> Answer | None:
     """How often all answers of a group are right, or wrong, or at least one is right."""
     if not asked.says("alike", "at_least") or asked.lists:
         return None
-    chance, n = solve_rate(asked.text), group_size(asked)
+    chance, n = solve_rate(asked), group_size(asked)
     if chance is None:
         return None
     if n is None:
@@ -38,8 +38,13 @@ def alike(asked: Asked) -> Answer | None:
         f"1 − (1 − p)^n = {shown(1 - wrong)}",
     ]
     values = {"right": right, "wrong": wrong, "both": right + wrong, "mixed": 1 - right - wrong, "one": 1 - wrong}
-    said = {name: shown(x) for name, x in values.items()}
+    said = {name: _share(x) for name, x in values.items()}
     return asked.plain(asked.text_of("sum_alike", p=shown(chance), n=n, **said), lines)
+
+
+def _share(x: float) -> str:
+    """One that is not quite 1 is not shown as 1."""
+    return "> 0.9999" if x < 1 and shown(x) == "1" else shown(x)
 
 
 def pass_at(asked: Asked) -> Answer | None:
@@ -48,7 +53,7 @@ def pass_at(asked: Asked) -> Answer | None:
     if not sizes or min(sizes) < 1:
         return None
     counted, lines, said = counted_answers(asked), [], []
-    chance = solve_rate(asked.text)
+    chance = solve_rate(asked)
     for k in sorted(sizes):
         if counted is not None:
             right, n = counted
@@ -65,16 +70,21 @@ def pass_at(asked: Asked) -> Answer | None:
     return asked.answer("sum_pass_counted" if counted is not None else "sum_pass", lines, rows=", ".join(said))
 
 
-def solve_rate(text: str) -> float | None:
-    """The one chance of an answer to be right that a text gives."""
-    text = _FRACTION.sub(lambda match: f"{int(match[1]) / int(match[2]):.12g}" if int(match[2]) else match[0], text)
-    said = {x for x in numbers_after(text, "counts").get("solve_rate", []) if 0 < x < 1}
-    return said.pop() if len(said) == 1 else None
+def solve_rate(asked: Asked) -> float | None:
+    """The one chance of an answer to be right that is given, now or before."""
+    plain = _FRACTION.sub(lambda one: f"{int(one[1]) / int(one[2]):.12g}" if int(one[2]) else one[0], asked.text)
+    earlier = asked.counts.get("solve_rate", 0.0)
+    said = {x for x in numbers_after(plain, "counts").get("solve_rate", [earlier]) if 0 < x < 1}
+    if len(said) != 1:
+        return None
+    asked.counts["solve_rate"] = chance = said.pop()
+    return chance
 
 
 def group_size(asked: Asked) -> int | None:
     """How many answers a group has."""
-    said = {int(n) for n in numbers_after(asked.text, "counts").get("group_size", []) if n >= 2 and n == int(n)}
+    earlier = asked.counts.get("group_size", 0.0)
+    said = {int(n) for n in numbers_after(asked.text, "counts").get("group_size", [earlier]) if n >= 2 and n == int(n)}
     if not said and asked.counts.get("samples", 0) >= 2:
         said = {int(asked.counts["samples"])}
     return said.pop() if len(said) == 1 else None

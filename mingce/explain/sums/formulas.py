@@ -155,7 +155,9 @@ def decay(asked: Asked) -> Answer | None:
         return None
     lines, said = [], []
     if steps is not None and steps >= 2 and asked.says("decays"):
-        k = int(steps) - (0 if _APART.search(asked.text) else 1)
+        apart = _APART.search(asked.text) is not None or "apart" in asked.counts
+        asked.counts |= {"apart": 1.0} if apart else {}
+        k = int(steps) - (0 if apart else 1)
         lines.append(f"γ^{k} = {shown(gamma)}^{k} = {rows.fine(gamma**k)}")
         if lam != 1:
             lines.append(f"(γλ)^{k} = {shown(both)}^{k} = {rows.fine(both**k)}")
