@@ -58,7 +58,7 @@ def worked_by_hand(scalars: Mapping[str, float], settings: Mapping[str, float], 
     """All that follows from the numbers; None if nothing does."""
     given = {name: x for name, x in scalars.items() if name in _GIVEN}
     sheet = Sheet({name: x for name, x in scalars.items() if name not in given}, {**settings, **given}, lang)
-    for work in (_ratio, _kl, _reward, _delta, _advantage, _objective, _value_loss):
+    for work in (_ratio, _kl, _reward, _delta, _advantage, _target, _objective, _value_loss):
         work(sheet)
     if not sheet.lines:
         return None
@@ -121,6 +121,13 @@ def _advantage(sheet: Sheet) -> None:
         back, value = sheet.known["returns"], sheet.known["values"]
         sheet.found["R − V"] = back - value
         sheet.add(f"R − V = {shown(back)} − {_bracketed(value)} = {shown(back - value)}")
+
+
+def _target(sheet: Sheet) -> None:
+    if sheet.has("advantages", "values") and not any(map(sheet.has, ("returns", "ratio", "next_values", "new_values"))):
+        advantage, value = sheet.known["advantages"], sheet.known["values"]
+        sheet.found["R"] = advantage + value
+        sheet.add(f"R = A + V(s) = {shown(advantage)} + {_bracketed(value)} = {shown(advantage + value)}")
 
 
 def _objective(sheet: Sheet) -> None:

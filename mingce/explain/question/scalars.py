@@ -32,6 +32,10 @@ _FINAL_SCORE = re.compile(
     rf"|(?:score|得分)\s*(?:是|为|改成|变成|改为|=|were|was|becomes|is|to)\s*{_NUMBER}",
     re.IGNORECASE,
 )
+_RANGE = re.compile(
+    r"(?:clip\w*|裁剪?|截断)[^，。,.;?？\d−-]{0,16}?[\[(（]?\s*(0?\.\d+)\s*(?:,|，|、|到|至|~|～|-|–|\bto\b|\band\b)\s*(1\.\d+)",
+    re.IGNORECASE,
+)
 _DUAL = re.compile(r"dual[- _]?clip|双(?:重|侧)?\s*(?:裁剪|clip)", re.IGNORECASE)
 DUAL_CLIP = 3.0
 """The usual c of the dual clip (the default of verl's `clip_ratio_c`), where it is named without a number."""
@@ -79,7 +83,7 @@ _FINAL_REWARDS = tuple(
         r"(?:奖励模型|打分模型|判分器|打分器|裁判|\b(?:RM|reward model|verifier)\b)[^\d。；;?？，−-]{0,10}?"
         r"(?:给|打|判|评|输出|说|得分|分数)[^\d。；;?？，−-]{0,8}?<n>",
         rf"\b(?:reward|score)[^\d.;?]{{0,16}}?\b{_LAST_TOKEN}[^\d.;?−-]{{0,16}}?<n>",
-        rf"\b(?:reward|score)\b[^\d.;?,，−-]{{0,16}}?<n>\s*{_LAST_TOKEN}",
+        rf"\b(?:reward|score|pays?|paid)\b[^\d.;?,，−-]{{0,16}}?<n>\s*{_LAST_TOKEN}",
         r"\bonly the (?:last|final)(?: token| step)?[^\d.;?−-]{0,30}?\b(?:reward|score)[^\d.;?−-]{0,20}?<n>",
         r"(?:只有|仅)?(?:在)?(?:最后|末尾|最终|结尾|句末)(?:的|一个|一步|那个|处|位置|那?个?\s?token\s?){0,3}(?:才|上)?"
         r"(?:有|给|得|拿|打|获得|收到)了?(?:到|一个)?\s*(?:奖励|得分|分数)?\s*(?:是|为|=|:|：)?\s*<n>",
@@ -104,8 +108,9 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 def read_scalars(text: str) -> dict[str, float]:
     """The single numbers that are given a name; lists are not read here."""
     changed, text = _of_changes(text)
+    bounds, text = _of_bounds(text)
     chances, text = _of_chances(text)
-    scalars = {**chances, **changed}
+    scalars = {**chances, **changed, **bounds}
     for name, pattern in _patterns():
         if match := pattern.search(text):
             scalars[name] = _value(match[1])
@@ -137,6 +142,16 @@ def _of_changes(text: str) -> tuple[dict[str, float], str]:
     elif _TWICE.search(text):
         found["ratio"] = 2.0
     return found, text
+
+
+def _of_bounds(text: str) -> tuple[dict[str, float], str]:
+    """How far below and above 1 a ratio is clipped, where the range itself is given; and the rest of the text."""
+    match = _RANGE.search(text)
+    low, high = (_value(match[1]), _value(match[2])) if match else (1.0, 1.0)
+    if match is None or not 0 <= low < 1 < high:
+        return {}, text
+    found = {"clip_low": round(1 - low, 12), "clip_high": round(high - 1, 12)}
+    return found, text[: match.start()] + " " + text[match.end() :]
 
 
 def _of_chances(text: str) -> tuple[dict[str, float], str]:

@@ -13,7 +13,7 @@ from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Table
 from mingce.explain.code_refs import resolve
 from mingce.explain.question.scalars import read_final_reward
-from mingce.explain.sums import chances, credit, formulas, rows, training
+from mingce.explain.sums import averages, chances, credit, formulas, rows, training
 from mingce.explain.sums.groups import LONGEST, group_sum
 from mingce.explain.sums.lists import (
     NUMBER,
@@ -32,11 +32,8 @@ _TURNS = frozenset({"explained", "mse", "whiten"})
 """Sums whose name alone asks for another of the same numbers."""
 _ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
 _ASKED_ABOUT = ("grad_norm", "group_size", "length", "steps", "sampled", "measured", "epochs")
+_RETURNS = re.compile(r"(?<![A-Za-z_])R\s*[=:：]")
 _LAST = re.compile(r"最后|last", re.IGNORECASE)
-_LOSSES = re.compile(
-    rf"(?:loss(?:es)?|损失)(?!\d)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)",
-    re.IGNORECASE,
-)
 _ALL = re.compile(
     r"(?:全(?:部)?(?:都)?(?:是|为|得|拿)?|都(?:是|为|得))\s*(?P<zh>\d+(?:\.\d+)?)|\b(?:all|every\w*)\b[^.?]{0,24}?\b(?P<en>\d+(?:\.\d+)?)\b|"
     r"(?P<right>全对|都对|都答对|all (?:\w+ ){0,3}(?:right|correct|ones?\b))|"
@@ -252,6 +249,8 @@ def _whitened(asked: Asked) -> Answer | None:
 
 def _explained(asked: Asked) -> Answer | None:
     back, values = asked.lists.get("returns"), asked.lists.get("values")
+    if back is None and _RETURNS.search(asked.text):
+        back = asked.lists.get("rewards")  # a capital R
     if back is None or values is None or len(back) != len(values) or not asked.says("explained", "mse"):
         return None
     total, rest, explained = rows.explained(back, values)
@@ -341,33 +340,6 @@ def _credited(asked: Asked) -> bool:
     return "advantages" in asked.lists or "advantages" in asked.scalars
 
 
-def _aggregated(asked: Asked) -> Answer | None:
-    """Two or more answers with the losses of their tokens, averaged in each way."""
-    losses, lengths = asked.lists.get("losses"), asked.lists.get("lengths")
-    answers = _losses_of(asked.text)
-    if losses is not None and lengths is not None and len(losses) == len(lengths):
-        answers = [[loss] * int(n) for loss, n in zip(losses, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
-    elif lengths is not None and len(answers) == len(lengths):
-        answers = [row * int(n) for row, n in zip(answers, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
-    if len(answers) < 2 or not asked.says("aggregate"):
-        return None
-    found = rows.aggregated(answers)
-    asked.code.append("mingce.specs.losses.agg_loss")
-    said = "; ".join(f"{name} = {shown(x)}" for name, x in found.items())
-    return asked.answer("sum_aggregated", rows.aggregation_lines(answers, found), rows=said)
-
-
-def _losses_of(text: str) -> list[list[float]]:
-    """Each answer's losses, where they are said one answer after another: "4 tokens with losses 1, 1, 1, 1; …"."""
-    answers, start = [], 0
-    for match in _LOSSES.finditer(text):
-        row = [number(one) for one in re.findall(NUMBER, match[1])]
-        count = number_after(text[start : match.start()], "counts").get("steps", 1.0)
-        start = match.end()
-        answers.append(row * int(count) if len(row) == 1 and 1 <= count <= rows.LONGEST_ROW else row)
-    return answers
-
-
 KINDS: dict[str, tuple[str, Callable[[Asked], Answer | None]]] = {
     remax.__name__: ("methods_compared", _remax),
     "pass_at": ("group_baseline", chances.pass_at),
@@ -378,10 +350,12 @@ KINDS: dict[str, tuple[str, Callable[[Asked], Answer | None]]] = {
     "whitened": ("whitening", _whitened),
     "explained": ("explained_variance", _explained),
     "kl": ("kl_estimators", _kl_row),
-    "n_step": ("mc_vs_gae", credit.several_steps),
+    "deltas": ("gamma_lambda", credit.from_deltas),
+    "kl_rewards": ("kl_where", credit.from_kl),
+    "several_steps": ("mc_vs_gae", credit.several_steps),
     "ratio": ("ratio_first_update", _ratio_row),
-    "aggregated": ("loss_aggregation", _aggregated),
-    "weights": ("loss_aggregation", credit.token_weights),
+    "aggregated": ("loss_aggregation", averages.aggregated),
+    "weights": ("loss_aggregation", averages.token_weights),
     "gradient_clip": ("batch_sizes", training.gradient_clip),
     "warm_up": ("batch_sizes", training.warm_up),
     "returns": ("gamma_lambda", formulas.returns),

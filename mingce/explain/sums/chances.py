@@ -7,7 +7,7 @@ import re
 from typing import TYPE_CHECKING
 
 from mingce.explain.answer import Answer
-from mingce.explain.sums.lists import count, number, numbers_after, told
+from mingce.explain.sums.lists import NUMBER, count, number, numbers_after, told
 from mingce.explain.sums.rows import fine as shown
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ def _share(x: float) -> str:
 def pass_at(asked: Asked) -> Answer | None:
     """pass@k of a chance, or of so many right answers among so many."""
     sizes = {int(k) for k in re.findall(r"pass\s?@\s?(\d{1,4})", asked.text, re.IGNORECASE)}
+    first = re.search(rf"pass\s?@\s?1\s*(?:=|is|of|是|为|:|：)\s*({NUMBER})", asked.text, re.IGNORECASE)
+    sizes -= {1} if first else set()
     if not sizes or min(sizes) < 1:
         return None
     counted, lines, said = counted_answers(asked), [], []
-    chance = solve_rate(asked)
+    chance = number(first[1]) if first and 0 < number(first[1]) < 1 else solve_rate(asked)
     for k in sorted(sizes):
         if counted is not None:
             right, n = counted

@@ -1,4 +1,4 @@
-"""Sums of typed rows of one answer: the critic's targets, n-step advantages, KL of two distributions, token weights."""
+"""Sums of typed rows of one answer: the critic's targets, n-step advantages, KL of two distributions."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING
 
 from mingce.base.numbers import number as shown
 from mingce.explain.answer import Answer
+from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.sums import rows
-from mingce.explain.sums.lists import NUMBER, lists_in_order, number, numbers_after
+from mingce.explain.sums.lists import lists_in_order, numbers_after
 from mingce.specs.estimators import n_step
 
 if TYPE_CHECKING:
     from mingce.explain.sums.answers import Asked
 
 WHOLE, LONGEST, FEW = 0.02, 64, 8
-_LENGTHS = re.compile(r"\d+(?:\s*(?:,|，|、|and|和|与)+\s*\d+)+(?=[\s-]*(?:个\s*)?tokens?(?![-\w]))", re.IGNORECASE)
 _WHITENED = re.compile(
     r"(?<!un)(?<!before being )whitened adv|after (?:being )?whiten|normali[sz]ed adv|"
     r"(?:白化|标准化|归一化)(?:后|过|之后|以后)",
@@ -44,15 +44,55 @@ def targets(asked: Asked) -> Answer | None:
     return asked.answer("sum_targets", lines[:LONGEST], rows=rows.listed(back))
 
 
+def from_deltas(asked: Asked) -> Answer | None:
+    """GAE's advantages from the TD errors alone."""
+    deltas = asked.lists.get("deltas")
+    if deltas is None or set(asked.lists) != {"deltas"} or not asked.says("advantage"):
+        return None
+    decay = asked.counts.get("product", asked.settings.get("lam"))
+    if decay is None:
+        return asked.answer("sum_deltas_no_lam", [])
+    if "product" not in asked.counts:
+        decay *= asked.settings.get("gamma", 1.0)
+    credit, lines = 0.0, []
+    row: list[float] = []
+    for t in range(len(deltas) - 1, -1, -1):
+        after = f" + {shown(decay)}·{rows.bracketed(credit)}" if row else ""
+        credit = deltas[t] + decay * credit
+        row.insert(0, credit)
+        lines.append(f"A_{t} = {shown(deltas[t])}{after} = {shown(credit)}")
+    asked.code.append("mingce.algorithms.advantage.gae")
+    return asked.answer("sum_deltas", lines[:LONGEST], decay=shown(decay), rows=rows.listed(row))
+
+
+def from_kl(asked: Asked) -> Answer | None:
+    """The rewards of each token from its KL, β and the answer's score."""
+    kl, beta, score = asked.lists.get("kls"), asked.settings.get("beta"), read_final_reward(asked.text)
+    score = asked.scalars.get("scores") if score is None else score
+    if kl is None or set(asked.lists) != {"kls"} or not asked.says("kl"):
+        return None
+    if beta is None:
+        return asked.answer("sum_kl_no_beta", [])
+    scores = [0.0] * (len(kl) - 1) + [0.0 if score is None else score]
+    row = [rows.clean(a - beta * b) for a, b in zip(scores, kl, strict=True)]
+    lines = [
+        f"r_{t} = {shown(a)} − {shown(beta)}·{rows.bracketed(b)} = {shown(r)}"
+        for t, (a, b, r) in enumerate(zip(scores, kl, row, strict=True))
+    ]
+    asked.code.append("mingce.algorithms.kl.kl_rewards")
+    key = "sum_kl_rewards_unscored" if score is None else "sum_kl_rewards"
+    return asked.answer(key, lines[:LONGEST], kind="k", beta=shown(beta), rows=rows.listed(row))
+
+
 def several_steps(asked: Asked) -> Answer | None:
     """Advantages over n steps; TD(0) is one step."""
     rewards, values = asked.lists.get("rewards"), asked.lists.get("values")
     if rewards is None or values is None or len(rewards) != len(values) or "lam" in asked.settings:
         return None
-    said = {int(n) for n in numbers_after(asked.text, "counts").get("n_step", []) if n >= 1}
-    if asked.says("td0"):
+    said = {int(n) for n in numbers_after(asked.text, "counts").get("step_count", []) if n >= 1}
+    if asked.says("one_step"):
         said.add(1)
-    if len(said) != 1 or not asked.says("n_step", "td0"):
+    if len(said) != 1 or not asked.says("several_steps", "one_step"):
         return None
     n, gamma = said.pop(), asked.settings.get("gamma", 1.0)
     credit = n_step([rewards], [values], [[1] * len(rewards)], gamma, n).advantages[0]
@@ -93,21 +133,3 @@ def divergence(asked: Asked) -> Answer | None:
     asked.code.append("mingce.specs.kl.kl_penalty")
     given = {"p": rows.listed(both[0]), "q": rows.listed(both[1])}
     return asked.plain(asked.text_of("sum_divergence", **given, there=found[0], back=found[1]), lines)
-
-
-def token_weights(asked: Asked) -> Answer | None:
-    """How much one token of each of several answers weighs in the loss, by the way of averaging."""
-    if "losses" in asked.lists or not asked.says("weighs") or not asked.says("aggregate"):
-        return None
-    together = _LENGTHS.search(asked.text)
-    each = [n for n in numbers_after(asked.text, "counts").get("steps", []) if n > 1]
-    lengths = asked.lists.get("lengths") or ([*map(number, re.findall(NUMBER, together[0]))] if together else each)
-    if not 2 <= len(lengths) <= FEW or min(lengths) < 1 or any(n != int(n) for n in lengths):
-        return None
-    total, many = math.fsum(lengths), len(lengths)
-    lines = [f"token-mean: 1/{shown(total)} = {shown(1 / total)}"]
-    lines += [f"seq-mean-token-mean: 1/({many}·{shown(n)}) = {shown(1 / (many * n))}" for n in lengths]
-    asked.code.append("mingce.specs.losses.agg_loss")
-    within = ", ".join(f"{shown(n)}: {shown(1 / (many * n))}" for n in lengths)
-    shares = ", ".join(f"{shown(n)}: {shown(n / total)}" for n in lengths)
-    return asked.answer("sum_weights", lines, token=shown(1 / total), rows=within, shares=shares, each=shown(1 / many))

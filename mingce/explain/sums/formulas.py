@@ -21,7 +21,7 @@ WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
 _APART = re.compile(
-    r"之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:after|away|before|earlier|later|apart|back|further|ahead)\b",
+    r"t\s?\+|之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:after|away|before|earlier|later|apart|back|further|ahead)\b",
     re.IGNORECASE,
 )
 
