@@ -57,6 +57,8 @@ def test_the_numbers_come_out(typed: dict[str, list[float]]) -> None:
             "2 advantages and 3 values",
         ),
         ("warmup ratio 0.1, how many warmup steps is that?", "missing"),
+        ("rewards 0, 0, 1 and values 0.2, 0.4, 0.6, what are the advantages?", "You did not say γ = 1, λ = 0.95"),
+        ("old value 0.5, new value 1.5, return 1.2: the value loss?", "no range for clipping"),
         ("pass@32 from 16 samples, 4 correct?", "at least k"),
     ],
 )
@@ -72,6 +74,9 @@ def test_what_is_missing_is_said(question: str, said: str) -> None:
         "PPO 的 clip 机制保证了新策略的 ratio 永远在 [0.8,1.2] 里面。",
         "GRPO 的 clip 取 0.2 和 0.28 分别管什么？",
         "组的大小 4 和 16 差别大吗",
+        "8 of 10 runs fail with NaN in GRPO, what now?",
+        "KL is 0.02, 0.05, 0.11 over the last steps, should beta go up?",
+        "entropy fell from 1.2 to 0.3 and accuracy is 0.5, group size 8. Is it bad that all answers are the same?",
     ],
 )
 def test_ordinals_ranges_and_settings_make_no_sum(question: str) -> None:

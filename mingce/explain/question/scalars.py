@@ -107,6 +107,7 @@ def _patterns() -> tuple[tuple[str, re.Pattern[str]], ...]:
 
 def read_scalars(text: str) -> dict[str, float]:
     """The single numbers that are given a name; lists are not read here."""
+    whole = text
     changed, text = _of_changes(text)
     bounds, text = _of_bounds(text)
     chances, text = _of_chances(text)
@@ -115,6 +116,9 @@ def read_scalars(text: str) -> dict[str, float]:
         if match := pattern.search(text):
             scalars[name] = _value(match[1])
             text = text[: match.start()] + " " + text[match.end() :]
+    if not {"scores", "rewards"} & set(scalars) and {"kl", "ref_log_probs"} & set(scalars):
+        score = read_final_reward(whole)
+        scalars |= {} if score is None else {"scores": score}
     if "dual_clip" not in scalars and {"ratio", "advantages"} <= set(scalars) and _DUAL.search(text):
         scalars["dual_clip"] = DUAL_CLIP
     if "next_values" in changed and len({"rewards", "scores"} & set(scalars)) == 0:

@@ -28,6 +28,7 @@ from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import Place
 from mingce.explain.question.propositions import statement
 from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
+from mingce.explain.question.request import Request
 from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.question.suppositions import Supposition
@@ -127,8 +128,18 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
         named = ["deltas", "advantages", "returns"]
     answer = talk.derive(named or ["advantages"], place)
     if answer is not None and "advantages" in named:
-        talk.as_number("advantages", answer)
+        answer = talk.as_number("advantages", _with_unsaid(talk, request, answer))
     return answer or account_of(legible(talk.rollout), talk.lang)
+
+
+def _with_unsaid(talk: Conversation, request: Request, answer: Answer) -> Answer:
+    """The answer with the settings it took because the question gave none."""
+    used = talk.rollout.settings
+    taken = {name: getattr(used, name) for name in ("gamma", "lam") if name not in request.settings}
+    said = ", ".join(f"{SYMBOLS[name]} = {shown(x)}" for name, x in taken.items() if x is not None)
+    if not said:
+        return answer
+    return replace(answer, text=f"{answer.text}\n\n{sentence('tutor.taken_settings', talk.lang, settings=said)}")
 
 
 def number(talk: Conversation, turn: Turn) -> Answer | None:

@@ -189,7 +189,7 @@ def _group(asked: Asked) -> Answer | None:
 def _group_counted(asked: Asked) -> Answer | None:
     """The advantages of a group whose right and wrong answers are counted."""
     counted = chances.counted_scores(asked) if asked.methods or asked.says("group") else None
-    if counted is None or not (asked.methods or asked.says("advantage")):
+    if counted is None or not asked.says("advantage", "group", "wanted"):
         return None
     scores, note = counted
     asked.lists["scores"] = scores

@@ -23,7 +23,7 @@ _WRONG = re.compile(r"错|\b(?:wrong|incorrect|fail\w*)", re.IGNORECASE)
 
 def alike(asked: Asked) -> Answer | None:
     """How often all answers of a group are right, or wrong, or at least one is right."""
-    if not asked.says("alike", "at_least") or asked.lists:
+    if not asked.says("alike", "at_least") or not asked.says("how_likely") or asked.lists:
         return None
     chance, n = solve_rate(asked), group_size(asked)
     if chance is None:

@@ -51,7 +51,7 @@ def from_deltas(asked: Asked) -> Answer | None:
         return None
     decay = asked.counts.get("product", asked.settings.get("lam"))
     if decay is None:
-        return asked.answer("sum_deltas_no_lam", [])
+        return asked.answer("sum_deltas_no_lam", []) if asked.says("wanted") else None
     if "product" not in asked.counts:
         decay *= asked.settings.get("gamma", 1.0)
     credit, lines = 0.0, []
@@ -69,10 +69,10 @@ def from_kl(asked: Asked) -> Answer | None:
     """The rewards of each token from its KL, β and the answer's score."""
     kl, beta, score = asked.lists.get("kls"), asked.settings.get("beta"), read_final_reward(asked.text)
     score = asked.scalars.get("scores") if score is None else score
-    if kl is None or set(asked.lists) != {"kls"} or not asked.says("kl"):
+    if kl is None or set(asked.lists) != {"kls"} or not asked.says("rewards"):
         return None
     if beta is None:
-        return asked.answer("sum_kl_no_beta", [])
+        return asked.answer("sum_kl_no_beta", []) if asked.says("wanted") else None
     scores = [0.0] * (len(kl) - 1) + [0.0 if score is None else score]
     row = [rows.clean(a - beta * b) for a, b in zip(scores, kl, strict=True)]
     lines = [

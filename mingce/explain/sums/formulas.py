@@ -20,6 +20,7 @@ CLIP = 0.2
 WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
+_LIKELY = re.compile(r"概率|分布|把握|选项|\b(?:prob\w*|p|distribution|choice|token|mass|sure)\b", re.IGNORECASE)
 _APART = re.compile(
     r"t\s?\+|之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:after|away|before|earlier|later|apart|back|further|ahead)\b",
     re.IGNORECASE,
@@ -60,7 +61,8 @@ def entropy(asked: Asked) -> Answer | None:
     if count and count >= 1 and asked.says("equal_chances"):
         lines.append(f"ln {shown(count)} = {shown(math.log(count))}")
         said.append(f"ln {shown(count)} = {shown(math.log(count))}")
-    sure = [_share(text) for text in _SHARE.findall(asked.text)] if not row else []
+    likely = not row and _LIKELY.search(asked.text) is not None
+    sure = [_share(text) for text in _SHARE.findall(asked.text)] if likely else []
     for p in [p for p in sure if 0.5 <= p < 1][:1]:
         least = -p * math.log(p) - (1 - p) * math.log(1 - p)
         lines.append(f"−{shown(p)}·ln {shown(p)} − {shown(1 - p)}·ln {shown(1 - p)} = {shown(least)}")
