@@ -114,7 +114,7 @@ def differences(run: Path, step: int, experiences: list[Any]) -> dict[str, float
 
 def main() -> None:
     estimator, in_loss = sys.argv[1], sys.argv[2] == "1"
-    ray.get, ray.put = lambda refs: refs, lambda value: value
+    vars(ray).update(get=lambda refs: refs, put=lambda value: value)
     critic = Group(2) if estimator == "gae" else None
     tokenizer = SimpleNamespace(pad_token_id=0, eos_token_id=EOS, decode=lambda *_, **__: ["text"])
     trainer = BasePPOTrainer(
@@ -122,7 +122,12 @@ def main() -> None:
     )
     kept: list[list[Any]] = []
     advantages = trainer.experience_maker.compute_advantages_and_returns
-    trainer.experience_maker.compute_advantages_and_returns = lambda given: kept.append(advantages(given)) or kept[-1]
+
+    def kept_by_hand(given: list[Any]) -> list[Any]:
+        kept.append(advantages(given))
+        return kept[-1]
+
+    trainer.experience_maker.compute_advantages_and_returns = kept_by_hand
     with tempfile.TemporaryDirectory() as folder:
         run = Path(folder) / "run"
         mingce.watch(trainer, run, audit_every=1)

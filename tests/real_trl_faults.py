@@ -37,7 +37,7 @@ class Warnings(logging.Handler):
         self.said.append(record.getMessage())
 
 
-class Clock(TrainerCallback):  # type: ignore[misc]
+class Clock(TrainerCallback):
     """When each step ended; what is to happen at one."""
 
     def __init__(self) -> None:

@@ -1,6 +1,7 @@
 """A platform without an accelerator, as verl 0.9 lets one be added: VERL_USE_EXTERNAL_MODULES=verl_cpu.
 
-With it, VERL_PLATFORM=cpu (and VERL_ENGINE_DEVICE=cuda, under which its FSDP engine is registered) verl's own workers train on a CPU.
+With it, VERL_PLATFORM=cpu and VERL_ENGINE_DEVICE=cuda, under which its FSDP engine is registered, verl's own workers
+train on a CPU.
 """
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from verl.plugin.platform.platform_manager import PlatformRegistry
 
 
 @PlatformRegistry.register(platform="cpu")
-class PlatformCPU(PlatformCUDA):
+class PlatformCPU(PlatformCUDA):  # type: ignore[misc]
     """What verl asks of a device, where there is none."""
 
     device_name = "cpu"

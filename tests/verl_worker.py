@@ -22,7 +22,7 @@ class Worker(ActorRolloutRefWorker):  # type: ignore[misc]
         torch.set_num_threads(1)
         self._seen: list[tuple[int, list[int], list[float]]] = []
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     def init_model(self) -> None:
         super().init_model()
         loss_fn, calls = self.loss_fn, iter(range(10**9))
@@ -35,7 +35,7 @@ class Worker(ActorRolloutRefWorker):  # type: ignore[misc]
 
         self.actor.set_loss_fn(kept)
 
-    @register(dispatch_mode=Dispatch.ONE_TO_ALL)
+    @register(dispatch_mode=Dispatch.ONE_TO_ALL)  # type: ignore[untyped-decorator]
     def seen(self) -> list[tuple[int, list[int], list[float]]]:
         found, self._seen = self._seen, []
         return found
