@@ -89,7 +89,7 @@ def test_the_format_is_that_of_search_r1() -> None:
     turn = environment.gold()
     assert re.fullmatch(r"<think>[^<]*</think><search>[^<]*</search>", turn)
     written = find_format("tags:information")
-    observation = environment.step(Action(turn, written.read(turn, ["search"]).calls))  # type: ignore[union-attr]
+    observation = environment.step(Action(turn, written.read(turn, ["search"]).calls))
     told = written.told([dict(one) for one in observation.content])  # type: ignore[union-attr,arg-type]
     assert re.fullmatch(r'<information>Doc 1\(Title: "\w+"\) .*</information>', str(told), re.DOTALL)
     assert answer_in("<answer>a</answer><answer> The Ka. </answer>") == " The Ka. "

@@ -15,7 +15,7 @@ EMBEDDED = ("arithmetic", "calculator", "counting", "search")
 SKYRL = "skyrl_gym:"
 NAMES = (
     *EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "textarena:NAME", f"{SKYRL}NAME",
-    "file.py:NAME",
+    "verifiers:NAME", "file.py:NAME",
 )  # fmt: skip
 
 
@@ -103,6 +103,10 @@ def find_task(
             from mingce.tasks.textarena_games import TextArena
 
             return TextArena(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
+        if kind == "verifiers" and rest:
+            from mingce.tasks.verifiers_envs import Verifiers
+
+            return Verifiers(rest, size=size, held_out=held_out_size, options=options)
         if name.startswith(SKYRL):
             raise DataError(f"{name} has no questions of its own; name files of them by data.train=[rows.jsonl].")
         if kind == "gsm8k" and rest:
