@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
+import time
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from small_runs import quiet, trained
+from small_runs import SMALL, quiet, trained
 from test_tool_calls import tokenizer_of
 from torch import Tensor
 from transformers import LlamaConfig, LlamaForCausalLM
@@ -54,7 +57,7 @@ def holes(ledger: Ledger) -> Tensor:
     return ledger["attention_mask"] & ~ledger.mask
 
 
-@pytest.mark.parametrize("estimator", ["gae", "monte_carlo", "grpo", "reinforce_plus_plus", "uniform"])
+@pytest.mark.parametrize("estimator", ["gae", "turn_gae", "monte_carlo", "grpo", "reinforce_plus_plus", "uniform"])
 def test_what_was_told_has_no_weight(estimator: str) -> None:
     roles, ledger = rolled_out(f"estimator={estimator}")
     told, mask = holes(ledger), ledger.mask
@@ -76,6 +79,23 @@ def test_what_was_told_has_no_weight(estimator: str) -> None:
         used = ledger["advantages"][mask]
         white = (used - used.mean()) / (used.var(correction=1) + 1e-8).sqrt()
         torch.testing.assert_close(ledger["whitened_advantages"][mask], white, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+def test_a_turn_is_one_action(seed: int) -> None:
+    """Tokens of a turn share advantage and target; over the turns it is GAE of their rewards and first values."""
+    _, ledger = rolled_out("estimator=turn_gae", "credit.gamma=0.9", "credit.lam=0.7", f"seed={seed}", step=seed + 1)
+    assert int(ledger["turn"].max()) > 1
+    for row in range(len(ledger)):
+        mask, turn = ledger.mask[row], ledger["turn"][row]
+        slots = [(mask & (turn == k)).nonzero().squeeze(1) for k in range(int(turn[mask].max()) + 1)]
+        ahead = later = 0.0
+        for chosen in reversed([one for one in slots if len(one)]):
+            value = float(ledger["values"][row][chosen[0]])
+            later = float(ledger["rewards"][row][chosen].sum()) + 0.9 * ahead - value + 0.63 * later
+            ahead = value
+            torch.testing.assert_close(ledger["advantages"][row][chosen], torch.full((len(chosen),), later))
+            torch.testing.assert_close(ledger["returns"][row][chosen], torch.full((len(chosen),), later + value))
 
 
 def test_turns_are_paid_on_their_last_tokens() -> None:
@@ -166,6 +186,26 @@ def test_a_run_goes_on_bit_for_bit(tmp_path: Path) -> None:
         [{k: v for k, v in line.items() if not k.startswith(clocks)} for line in run.metrics()] for run in (one, two)
     ]
     assert repr(kept[0]) == repr(kept[1])
+
+
+def test_a_killed_run_with_a_stochastic_environment_goes_on_bit_for_bit(tmp_path: Path) -> None:
+    how = [*SMALL, *CHATTER, "validation.examples=4", "data.options.slow=0.002", "steps=4"]
+    whole = trained(tmp_path, "whole", *how)
+    command = [sys.executable, "-m", "mingce.cli", "train", f"root={tmp_path}", "name=part", *how]
+    part = tmp_path / "part"
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
+        while not (part / "checkpoints" / "step-000001").is_dir() and process.poll() is None:
+            time.sleep(0.01)
+        process.kill()
+    start.resume(quiet(), part, [])
+    one, two = Run.open(whole, readonly=True), Run.open(part, readonly=True)
+    for step in range(1, 5):
+        a, b = one.ledger.read(step), two.ledger.read(step)
+        assert a.rows == b.rows
+        assert all(torch.equal(a[name], b[name]) for name in a.columns())
+    weights = [sorted((run / "checkpoints" / "step-000004").rglob("*.safetensors")) for run in (whole, part)]
+    assert weights[0]
+    assert [file.read_bytes() for file in weights[0]] == [file.read_bytes() for file in weights[1]]
 
 
 def test_metrics_of_conversations(tmp_path: Path) -> None:
