@@ -208,6 +208,16 @@ def test_a_killed_run_with_a_stochastic_environment_goes_on_bit_for_bit(tmp_path
     assert [file.read_bytes() for file in weights[0]] == [file.read_bytes() for file in weights[1]]
 
 
+def test_the_audit_knows_credit_by_turns(tmp_path: Path) -> None:
+    """Returns are those of turns, and not each token's advantage plus its own value, once the critic has moved."""
+    how = ("task=calculator", "model.path=calculator", "sampling.max_new_tokens=64", "audit.every=1", "audit.stop=true")
+    run = Run.open(trained(tmp_path, "r", *how, "estimator=turn_gae", "steps=3"), readonly=True)
+    ledger, (*_, last) = run.ledger.read(3), run.metrics()
+    apart = (ledger["advantages"] + ledger["values"] - ledger["returns"])[ledger.mask]
+    assert float(apart.abs().max()) > 1e-3
+    assert last["audit/bugs"] == 0
+
+
 def test_metrics_of_conversations(tmp_path: Path) -> None:
     run = Run.open(trained(tmp_path, "r", "task=calculator", "model.path=calculator", "sampling.max_new_tokens=64",
                            "audit.every=1"), readonly=True)  # fmt: skip

@@ -331,11 +331,25 @@ def constant_rows(e: Evidence, column: Floats) -> bool:
 # ── K6 ─────────────────────────────────────────────────────────────────────────────────────────────────────────────
 
 
+def _values_of_states(e: Evidence) -> Floats:
+    """Each token's value; with a turn as one action, that of its turn's first token."""
+    values, spec = finite(e["values"]), ESTIMATORS.get(e.settings.estimator or "")
+    if spec is None or spec.kind != "turns":
+        return values
+    turn = e["turn"] if e.has("turn") else np.zeros(e.mask.shape)
+    whole = values.copy()
+    for row, mask in enumerate(e.mask):
+        slots = np.flatnonzero(mask)
+        begins = np.flatnonzero(np.diff(turn[row, slots], prepend=np.nan) != 0)
+        whole[row, slots] = np.repeat(values[row, slots[begins]], np.diff([*begins, len(slots)]))
+    return whole
+
+
 def returns(e: Evidence) -> Iterator[Finding]:
     """R = A + V with the stored raw advantages."""
     if unknown_estimator(e.dump):
         return
-    raw, values, found = finite(e[RAW]), finite(e["values"]), finite(e["returns"])
+    raw, values, found = finite(e[RAW]), _values_of_states(e), finite(e["returns"])
     where = e.mask & np.isfinite(e["returns"]) & np.isfinite(e[RAW])
     room = SURE * (e.error(RAW) + e.error("values") + e.error("returns")) + SINGLE * e.scale(raw, values)
     off = where & (np.abs(raw + values - found) > room)
