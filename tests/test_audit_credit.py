@@ -151,8 +151,8 @@ def test_the_convention_of_trl_is_one() -> None:
     ("column", "code"),
     [
         ("returns", "returns-broken"),
-        ("rewards", "advantage-unexplained"),
-        ("values", "advantage-unexplained"),
+        ("rewards", "credit-of-few-rows"),
+        ("values", "credit-of-few-rows"),
         ("deltas", "td-error-disagrees"),
         ("kl", "kl-disagrees"),
         ("ratio", "ratio-disagrees"),

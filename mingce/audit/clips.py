@@ -28,6 +28,8 @@ def clips(e: Evidence) -> tuple[tuple[float, float], ...]:
     fitting = []
     with np.errstate(all="ignore"):
         given = Inputs(e, seen)
+        if given.coarse:  # rounding may make any of them fit
+            return ()
         for bounds in CLIPS:
             plain = given.clipped(given.ratio, *bounds)
             held = np.where(given.advantages < 0, np.minimum(plain, -DUAL_CLIP * given.advantages), plain)

@@ -77,7 +77,7 @@ def _stop(e: Evidence) -> int | None:
 
 def _ends(e: Evidence) -> Iterator[Finding]:
     stop = _stop(e)
-    if stop is None or e.dump.partial or (e.has("stop_ids") and len(e.stop_ids) > 1):
+    if stop is None or e.dump.partial or e.holes.any() or (e.has("stop_ids") and len(e.stop_ids) > 1):
         return
     ids, at = e.dump.columns["token_ids"], np.arange(len(e.mask))
     last = np.maximum(e.last, 0)
@@ -110,8 +110,8 @@ def _masks(e: Evidence) -> Iterator[Finding]:
         after &= rows_with_stop(e, after, stop)[:, None]
     for edge, key in ((before, "audit.mask_front"), (after, "audit.mask_back")):
         rows: Bools = rows_with(edge) & alive
-        if key == "audit.mask_back" and stop is None:
-            continue
+        if key == "audit.mask_back" and (stop is None or e.holes.any()):
+            continue  # a row may end with what a tool wrote
         if _few(e, rows, alive) and not e.has("loss_mask"):
             places = e.places(edge & rows[:, None], np.ones(e.mask.shape), np.zeros(e.mask.shape))
             yield Finding(MASKED, "response_mask", _said(rows) | phrase("where", key), places, float(rows.mean()))

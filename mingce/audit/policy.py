@@ -289,7 +289,7 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     off = surprise(old, h, use)
     level = float(h[use].mean())
     if abs(off.z) <= SURE or abs(off.mean) <= max(0.02, 0.03 * level):
-        if (wrong := entropies.out_of_line(e, old, h, use)) is not None:
+        if e.has(DRAWN) and (wrong := entropies.out_of_line(e, old, h, use)) is not None:
             yield wrong
         return
     if base := _entropy_base(old, h, use):

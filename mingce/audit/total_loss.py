@@ -55,7 +55,8 @@ def kl_share(e: Evidence) -> Generator[Finding, None, list[float]]:
         return []
     right, way = prices[0][0], options[0]
     place = (Place(None, None, policies[0].number(way) + right.number(way), found),)
-    if abs(right.number(way)) > VISIBLE * (policies[0].room(way) + right.room(way)):
+    sure = declared_mode(e.settings) is not None or not given.coarse  # else rounding may make any average fit
+    if sure and abs(right.number(way)) > VISIBLE * (policies[0].room(way) + right.room(way)):
         turned = [(price, -1.0, "loss = pg_loss − β·kl_loss") for price, _ in prices]
         turned += [(price, 1.0, f"{named}(ref − new)") for _, price in prices]
         for price, times, words in turned:

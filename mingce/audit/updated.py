@@ -19,7 +19,7 @@ FAR, SURE = 0.2, 10.0
 def updated(e: Evidence) -> Iterator[Finding]:
     """One slot off, the reference's or the sampler's numbers, or a ratio whose mean is far from 1."""
     use = comparable(e, "old_log_probs", "new_log_probs")
-    if use.sum() < ENOUGH or e.blamed & {"old_log_probs", "new_log_probs"}:
+    if use.sum() < ENOUGH or e.blamed & {"old_log_probs", "new_log_probs", "ref_log_probs"}:
         return
     old, new = only(e, "old_log_probs", use), only(e, "new_log_probs", use)
     places = e.places(use & (np.abs(old - new) > 0.3), old, new)
