@@ -128,6 +128,7 @@ def _usual_over_pads(e: Evidence, scalar: str, terms: list[Terms]) -> Severity |
     if e.dump.source == "trl":
         return "convention"
     told = abs(e.dump.scalars.get("pg_loss", 0.0)) > 1e-6  # a loss of 0 is that of every mode
+    told = told and not any(e.grid(name) for name in LOG_PROBS if e.has(name))  # so may a rounded one be
     mode = declared_mode(e.settings if told else e.dump.settings)
     modes = (mode,) if mode else (*SUMMED, "token-sum")
     summed = [way for way in every_way(e) if way.mode in modes and not (mode and way.classes)]

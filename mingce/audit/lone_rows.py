@@ -50,6 +50,10 @@ def _groups(e: Evidence) -> Iterator[Finding]:
             for group, prompt in zip(e.row("group"), asked, strict=True)
         ]
     )
+    for row in np.flatnonzero(rows):  # one more BOS makes no other prompt
+        usual = seen[str(e.row("group")[row])].most_common(1)[0][0]
+        short, long = sorted((usual, asked[row]), key=len)
+        rows[row] = short != long[len(long) - len(short) :]
     if _few(e, rows, np.ones_like(rows)):
         yield Finding(OTHER_GROUP, "group", _said(rows), (), float(rows.mean()))
 

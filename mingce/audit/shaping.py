@@ -45,7 +45,10 @@ def relation(
     share = float(off.mean())
     for finding in _relation(e, given, held, room, off, column, rows, places, share):
         shaped = finding.fault.severity == "convention" and _undeclared(e, finding.fault, column)
-        yield replace(finding, severity="suspicious", places=places) if shaped else finding
+        if shaped and finding.fault is SCALED and abs(finding.values["gain"] - 2) < 1e-3:
+            yield Finding(TWICE, column, {"count": int(off.sum())}, places, share)
+        else:
+            yield replace(finding, severity="suspicious", places=places) if shaped else finding
 
 
 def _undeclared(e: Evidence, fault: Fault, column: str) -> bool:
