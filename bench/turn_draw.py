@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any, cast
 
 import torch
@@ -23,4 +24,4 @@ with suppress(Over):
         seeds = range(seed, seed + asked["rows"])
         drawn = generate(model, asked["prompts"], Sampling(max_new_tokens=asked["length"]), seeds=seeds, pad_id=0)
         seed, tokens = seed + asked["rows"], int(drawn.attention_mask.sum())
-        turn.wait(lambda tokens=tokens: {"tokens": tokens})
+        turn.wait(partial(dict, tokens=tokens))

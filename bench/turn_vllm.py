@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from contextlib import suppress
+from functools import partial
 from typing import Any
 
 from turns import Over, Turn
@@ -32,4 +33,4 @@ with suppress(Over):
     while True:
         drawn = model.generate(prompts, settings, use_tqdm=False)
         tokens = sum(len(one.outputs[0].token_ids) for one in drawn)
-        turn.wait(lambda tokens=tokens: {"tokens": tokens})
+        turn.wait(partial(dict, tokens=tokens))
