@@ -1,6 +1,6 @@
 """The learning curves of docs/images: of runs that were made before, one a seed.
 
-python scripts/make_learning_curves.py smollm2-sums runs/sums-0 runs/sums-1 runs/sums-2
+python scripts/make_learning_curves.py smollm2-sums 20 runs/sums-0 runs/sums-1 runs/sums-2      # up to step 20
 """
 
 from __future__ import annotations
@@ -20,12 +20,13 @@ TITLES = ("sampled answers of each step", "held-out questions, sampled", "held-o
 METRICS = ("critic/score/mean", "val/accuracy_sampled", "val/accuracy_greedy")
 
 
-def draw(name: str, runs: list[Run]) -> Path:
+def draw(name: str, steps: int, runs: list[Run]) -> Path:
     """A picture with a panel for each metric and a line for each run."""
     figure, panels = pyplot.subplots(1, len(METRICS), figsize=(9.6, 2.8), sharey=True, layout="constrained")
     for panel, title, metric in zip(panels, TITLES, METRICS, strict=True):
         for run in runs:
-            points = [(line["step"], 100 * line[metric]) for line in run.metrics() if metric in line]
+            lines = [line for line in run.metrics() if metric in line and line["step"] <= steps]
+            points = [(line["step"], 100 * line[metric]) for line in lines]
             marker = "" if metric == METRICS[0] else "o"
             panel.plot(*zip(*points, strict=True), marker=marker, markersize=3, linewidth=1.2, label=run.path.name)
         panel.set_title(title, fontsize=9)
@@ -41,5 +42,5 @@ def draw(name: str, runs: list[Run]) -> Path:
 
 
 if __name__ == "__main__":
-    title, *places = sys.argv[1:]
-    print(draw(title, [Run.open(Path(place), readonly=True) for place in places]))
+    title, most, *places = sys.argv[1:]
+    print(draw(title, int(most), [Run.open(Path(place), readonly=True) for place in places]))
