@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from mingce.explain.answer import Answer
+from mingce.explain.answer_view import markdown
 from mingce.explain.conversation import Conversation
 from mingce.explain.question.request import read_request
 from mingce.explain.question.scalars import read_final_reward
@@ -145,3 +146,11 @@ def test_a_short_question_goes_on_with_the_sum(questions: list[str], wanted: flo
     talk = Conversation()
     answers = [talk.ask(question) for question in questions]
     assert has(computed(answers[-1]), wanted), answers[-1].text
+
+
+def test_a_sum_is_not_told_twice() -> None:
+    talk = Conversation()
+    questions = ["vLLM 的 logp 是 -1.5，训练端 -1.0，TIS 截断到 2，权重多少？", "为什么要截断？", "不截断会怎样"]
+    texts = [markdown(talk.ask(question)) for question in questions]
+    assert "1.6487" in texts[0]
+    assert len(set(texts)) == len(texts)

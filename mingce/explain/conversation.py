@@ -189,9 +189,10 @@ class Conversation:
             return None
         scalars = read_scalars(request.subject)
         found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
-        if found is None:
-            return None
+        if found is None or ("sum", found[0].text) in self.said:
+            return None  # a sum that was told is not asked for again
         answer, self.sum = found
+        self.said.add(("sum", answer.text))
         self.topic, self.quantity, self.last = self.sum.topic, None, request.subject[:LONGEST_CONTEXT]
         return replace(answer, choices=((self.sum.topic, self.title(self.sum.topic)),))
 
