@@ -56,9 +56,10 @@ def draw(runs: Path, lang: str, file: Path) -> None:
     for seed in SEEDS:
         for curve, colour, label in zip(CURVES, COLOURS, names, strict=True):
             held_out = curve.startswith("val/")
-            style = {"linestyle": "--", "marker": "o"} if held_out else {}
+            line, mark = ("--", "o") if held_out else ("-", "")
             xs, ys = points(runs / f"s-{lang}{seed}", curve)
-            axes.plot(xs, ys, color=colour, alpha=0.85, linewidth=1.4, label=None if seed else label, **style)
+            label = "" if seed else label
+            axes.plot(xs, ys, line, marker=mark, color=colour, alpha=0.85, linewidth=1.4, label=label or None)
     axes.set_ylim(0, 100)
     axes.set_xlabel(step)
     axes.set_ylabel("%")

@@ -459,3 +459,23 @@ def test_a_sentence_with_a_setting_is_heard_in_its_language_and_changes_nothing(
     settings = talk.rollout.settings
     talk.ask("With lambda = 1 the advantage is the return minus the value")
     assert (talk.lang, talk.rollout.settings) == ("en", settings)
+
+
+@pytest.mark.parametrize(
+    "question",
+    [
+        "如果奖励全部是 -1 和 0 而不是 0 和 1，PPO 学得会有区别吗？",
+        "把 reward 全部乘 10，GRPO 的优势也会变成 10 倍。",
+        "the reward model gives scores between -40 and 60, should I normalise?",
+    ],
+)
+def test_what_is_not_said_of_the_example_changes_nothing(question: str) -> None:
+    talk = Conversation()
+    before = talk.rollout
+    talk.ask(question)
+    assert talk.rollout == before
+
+
+def test_a_function_named_in_prose_is_no_program() -> None:
+    _, text = asked("一题采了 8 条，得分 1 0 0 1 1 0 0 0，GRPO 的话（标准差按 torch.std 算）优势分别多少？")
+    assert "1.2076" in text, text

@@ -139,7 +139,7 @@ def turn_gae(
 
 
 def _places_of_turns(mask: Tensor, turn: Tensor) -> tuple[Tensor, Tensor]:
-    """[B, T]: the which turn of its row, counted from 0, a chosen slot is in, and whether it is that turn's first one."""
+    """[B, T]: in which turn of its row, counted from 0, a chosen slot is, and whether it is the first one of it."""
     slots = torch.arange(mask.shape[1], device=mask.device).expand(mask.shape)
     latest = torch.where(mask, slots, -1).cummax(dim=1).values  # the last chosen slot up to here
     before = torch.cat([latest.new_full((len(mask), 1), -1), latest], dim=1)[:, :-1]

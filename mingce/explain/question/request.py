@@ -7,6 +7,8 @@ from dataclasses import dataclass, field
 
 from mingce.columns import ALIASES
 from mingce.explain.patterns import alternatives
+from mingce.explain.question.facts import methods
+from mingce.explain.question.frames import read_frame
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import without_places
 from mingce.explain.question.quantities import read_quantities
@@ -21,8 +23,8 @@ INPUTS = (
 """Columns that can be typed in."""
 
 _GAP = r"[\s,，、;；]+"
-MOST_TOLD = 64
-"""So many tokens may be told by their number alone."""
+MOST_TOLD, LONGEST_SUPPOSED = 64, 160
+"""So many tokens may be told by their number alone; so many characters has a question that supposes something."""
 _BECOMES = (
     r"(?:现在(?:是|为)?|目前(?:是|为)?|设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|"
     r"换|改|变|调|用|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
@@ -218,8 +220,8 @@ def _spoken_rows(text: str, columns: dict[str, list[float]]) -> dict[str, list[f
 
 def _supposed(text: str) -> tuple[Supposition, ...]:
     """What is supposed of the example besides its settings; single numbers that make a sum of their own are not."""
-    if not _asks("what_if").search(text):
-        return ()
+    if not _asks("what_if").search(text) or len(text) > LONGEST_SUPPOSED or read_frame(text).things() & methods():
+        return ()  # a story, or a method that the example's account is not of
     alone = len(read_scalars(text)) <= 1
     return tuple(one for one in read_suppositions(text) if alone or one.how != "is")
 

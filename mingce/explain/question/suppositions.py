@@ -9,7 +9,7 @@ from typing import Literal
 from mingce.explain.question.places import read_places
 from mingce.explain.question.scalars import read_final_score, read_flat_values
 
-_NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\d.%]|\s*[,，]\s*[-−]?\d)"
+_NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?![\d.%]|\s*(?:[,，~/]|和|与|或|到|and|or|to)\s*[-−+]?\d)"
 
 
 def _with_number(*patterns: str) -> tuple[re.Pattern[str], ...]:

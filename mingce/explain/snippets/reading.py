@@ -14,7 +14,7 @@ LONGEST, MOST_LINES, DEEPEST = 100_000, 400, 40
 LONGEST_LINE, LONGEST_BARE = 2_000, 600
 """Of a marked line so much is read; a longer line that is not marked is prose."""
 DEEPEST_TREE = 100
-_PLAINLY = re.compile(r"```|\b(?:torch|np|numpy|F)\.[a-z]")
+_PLAINLY = re.compile(r"```|\b(?:torch|np|numpy|F)\.[a-z_.]+\(")
 _FENCE = re.compile(r"(?:```|~~~)[^\n`~]{0,80}\n(.*?)(?:```|~~~|\Z)", re.DOTALL)
 _TICKS = re.compile(r"`([^`\n]{3,400})`")
 _WIDE = str.maketrans("（）［］，：；＝＋－＊／", "()[],:;=+-*/")
