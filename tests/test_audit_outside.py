@@ -209,3 +209,21 @@ def test_numbers_that_a_policy_or_critic_cannot_give(fault: Fault, code: str) ->
     assert alarms(dump) == []
     fault(dump)
     assert code in alarms(dump)
+
+
+def test_one_row_whose_reference_is_the_policy() -> None:
+    dump = batch()
+    dump.columns["ref_log_probs"][ROW] = dump.columns["old_log_probs"][ROW]
+    assert "lone-row-same-log-probs" in alarms(dump)
+    assert "lone-row-same-log-probs" not in alarms(batch())
+
+
+def test_a_value_loss_larger_than_any_pass_can_make_it() -> None:
+    dump, mask = batch(), chosen(batch())
+    squares = [
+        float(((dump.columns[name] - dump.columns["returns"])[mask].astype(np.float64) ** 2).mean())
+        for name in ("values", "new_values")
+    ]
+    settings = replace(dump.settings, loss_agg_mode="token-mean")
+    dump = replace(dump, settings=settings, scalars={"vf_loss": 1.437 * max(squares)})
+    assert "loss-no-fit" in alarms(dump)

@@ -170,7 +170,7 @@ def _wrong(b: Batch) -> Iterator[Finding]:
     few = shares[best] <= FEW_ROWS  # rows apart are told before a rule for all
     apart = b.e.settings.rewards_apart or (_of_unit_spread(b) and _within_prompts(b))  # the total says nothing then
     reason = None if apart else _line(b) or _rows_moved(b) or _exchanged(b) or other_baseline(b) or other_outcome(b)
-    reason = reason or (None if few or apart else changed(b))
+    reason = reason or (None if few or apart or _of_one_prompt(b) else changed(b))
     if reason is None and b.e.settings.estimator is None and _baseline_of_prompt(b):
         how = phrase("how", "audit.baseline_of_prompt")
         # TRL's GRPO has none, and verl's ReMax keeps what the greedy answers got and other returns than advantages
@@ -268,8 +268,8 @@ def _rows_moved(b: Batch) -> Finding | None:
     sizes = np.bincount(b.part)
     whole = sizes[b.part] == sizes.max()
     rows = np.arange(len(b.found))
-    if len(np.unique(b.part[np.abs(b.found) > 1e-3 * np.abs(b.found).max(initial=0.0)])) < 2:
-        return None  # of one prompt's numbers and nothing else it cannot be told whose they are
+    if _of_one_prompt(b):
+        return None
     for way in b.clean.values():
         wrong = b.misses(way)
         places = b.places(way.numbers, wrong)
@@ -343,6 +343,11 @@ def _within_prompts(b: Batch) -> bool:
     gaps = (compare(x, b.part, MEAN, b.lengths, False).numbers for x in b.outcomes)
     least = 0.0 if b.e.settings.rewards_apart else 0.2 if _of_unit_spread(b) else 0.6
     return any(_correlation(gap[several], (b.found - mean)[several]) > least for gap in gaps)
+
+
+def _of_one_prompt(b: Batch) -> bool:
+    """Whether but one prompt's advantages are not 0: too little to tell a rule from, or whose they are."""
+    return len(np.unique(b.part[np.abs(b.found) > 1e-3 * np.abs(b.found).max(initial=0.0)])) < 2
 
 
 def _of_unit_spread(b: Batch) -> bool:

@@ -18,9 +18,13 @@ STOP_INSIDE = Fault.of("lone-row-stop-inside", "suspicious", (8, 36), "y_t ∉ s
 MASKED = Fault.of("lone-row-mask", "suspicious", (7, 8), "m_t = 1 on every drawn token of the response")
 EMPTY = Fault.of("lone-row-empty", "suspicious", (19, 37), "V(s_t) of every chosen token")
 APART = Fault.of("lone-row-log-probs", "suspicious", (2, 5, 6, 18, 37), "log-probs of the same tokens, row by row", "")
+SAME = Fault.of(
+    "lone-row-same-log-probs", "suspicious", (24, 37), "log π_ref from the reference's own pass, row by row", ""
+)
 OTHER_GROUP = Fault.of("lone-row-group", "suspicious", (1,), "rows of one group answer one prompt")
 LEAST_ROWS, LEAST_TOKENS = 8, 4
 FEW = 0.07  # of the rows
+DOUBTFUL = -0.01  # a log-prob of a token that was not all but certain
 
 
 def rows_apart(e: Evidence) -> Iterator[Finding]:
@@ -33,6 +37,7 @@ def rows_apart(e: Evidence) -> Iterator[Finding]:
         if e.dump.holds(name):
             yield from _empty(e, name)
     yield from _log_probs(e)
+    yield from _same(e)
     yield from _groups(e)
 
 
@@ -160,6 +165,20 @@ def _log_probs(e: Evidence) -> Iterator[Finding]:
             values = _said(rows) | {"column": "old_log_probs", "other": other, "size": size}
             places = e.places(use & rows[:, None], e[other], e["old_log_probs"])
             yield Finding(APART, other, values, places, float(rows.mean()))
+
+
+def _same(e: Evidence) -> Iterator[Finding]:
+    """Rows whose reference says of every token just what the policy says, bit for bit, where no other row's does."""
+    if not e.has("old_log_probs", "ref_log_probs"):
+        return
+    old, ref = e["old_log_probs"], e["ref_log_probs"]
+    use = e.mask & np.isfinite(old) & np.isfinite(ref) & (old < DOUBTFUL)
+    equal, count = (use & (old == ref)).sum(axis=1), use.sum(axis=1)
+    judged = count >= LEAST_TOKENS
+    rows = judged & (equal == count)
+    if _few(e, rows, judged) and float((equal[judged & ~rows] < 0.5 * count[judged & ~rows]).mean()) > 0.95:
+        places = e.places(use & rows[:, None], np.full(old.shape, np.nan), ref)
+        yield Finding(SAME, "ref_log_probs", _said(rows), places, float(rows.mean()))
 
 
 def _outliers(a: Floats, b: Floats, use: Bools, least: float, times: float) -> Bools:

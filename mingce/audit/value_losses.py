@@ -8,13 +8,14 @@ import numpy as np
 
 from mingce.audit.aggregation import Terms, Way, Words, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
-from mingce.audit.evidence import Bools, Evidence, Floats, shift
+from mingce.audit.evidence import Bools, Evidence, Floats, finite, shift
 from mingce.audit.finding import Check, Fault, Finding, Place
-from mingce.audit.matching import both, fitting, judge
+from mingce.audit.matching import NO_FIT, both, fitting, judge
 from mingce.base.texts import sentence_pair
 
 VALUE_CLIP = Fault.of("value-clip-idle", "bug", (45,), "vf_loss = ½·mean_m max((V' − R)², (clip(V', V ± ε) − R)²)")
 VALUE_HALF = Fault.of("value-loss-doubled", "suspicious", (45, 47), "vf_loss = ½·mean_m (V' − R)²", "")
+LARGER = 1.25  # times what the columns allow
 VALUE_MASK = Fault.of("value-mask-shift", "bug", (19,), "vf_loss = mean over m_t of (V_t − R_t)²")
 
 
@@ -73,7 +74,22 @@ def value_loss(e: Evidence) -> Iterator[Finding]:
         doubled = Place(None, None, halves[0][1].number(plainly[0]), found)
         yield Finding(VALUE_HALF, "vf_loss", {"found": found}, (doubled,))
         return
-    yield from judge(e, "vf_loss", meant, options, clip is not None)
+    said = list(judge(e, "vf_loss", meant, options, clip is not None))
+    yield from said
+    if not said and not fitting(meant, options, found) and _beyond(e, plainly, found):
+        expected = meant[0][1].number(plainly[0])
+        numbers = {"scalar": "vf_loss", "found": found, "expected": expected}
+        yield Finding(NO_FIT, "vf_loss", numbers, (Place(None, None, expected, found),))
+
+
+def _beyond(e: Evidence, plainly: list[Way], found: float) -> bool:
+    """Whether it is larger than any pass from the old values to the new ones can have made it, ½ or not."""
+    seen = masks(e)
+    squares = [(finite(e[name]) - finite(e["returns"])) ** 2 for name in ("values", "new_values")]
+    terms = [Terms(square, np.zeros_like(square), seen) for square in squares]
+    named = [way for way in plainly if way.mode == e.settings.loss_agg_mode] or plainly
+    means = [one.number(way) for one in terms for way in named if "sum" not in way.mode]
+    return bool(means) and bool(np.isfinite(found)) and found > LARGER * max(means)
 
 
 def _wrong_squares(
