@@ -305,5 +305,5 @@ def estimators_of(maker: str) -> list[str]:
     """The estimators that a clean batch of this maker may have."""
     if maker == "verl":
         return ["gae", "grpo", "dr_grpo", "rloo", "reinforce_plus_plus"]
-    measured_apart = {"attention_weights", *row_inputs()}
+    measured_apart = {"attention_weights", "turn", *row_inputs()}
     return [name for name, spec in ESTIMATORS.items() if not measured_apart & {*spec.inputs}]

@@ -150,7 +150,11 @@ def test_a_short_question_goes_on_with_the_sum(questions: list[str], wanted: flo
 
 def test_a_sum_is_not_told_twice() -> None:
     talk = Conversation()
-    questions = ["vLLM logp is -1.5, trainer logp -1.0, what TIS weight with cap 2?", "why cap it?", "and without it?"]
+    questions = [
+        "vLLM logp is -1.5, trainer logp -1.0, what TIS weight with cap 2?",
+        "why cap it?",
+        "what happens without the cap?",
+    ]
     texts = [markdown(talk.ask(question)) for question in questions]
     assert "1.6487" in texts[0]
     assert len(set(texts)) == len(texts)

@@ -189,7 +189,8 @@ class Conversation:
             return None
         scalars = read_scalars(request.subject)
         found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
-        if found is None or ("sum", found[0].text) in self.said:
+        again = found is not None and ("sum", found[0].text) in self.said
+        if found is None or (again and request.wants & {"why", "what_if", "lost", "claim"}):
             return None  # a sum that was told is not asked for again
         answer, self.sum = found
         self.said.add(("sum", answer.text))

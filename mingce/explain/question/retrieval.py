@@ -43,6 +43,8 @@ LIGHT = frozenset({
 """Terms that name no subject of their own."""
 WIDE = frozenset({"framework", "ppo", "rlhf"})
 """Terms that every subject has to do with: within a dialogue they name none."""
+AT_LARGE = frozenset({"optimizer", "lora", "inference", "sft"})
+"""Terms of machine learning at large: how such a thing works by itself is none of ours."""
 OUTSIDE, CLEARLY_OUTSIDE, INSIDE = 0.35, 0.7, 0.07
 """From where on a question is none of ours by its points, if its topics do not speak against that or if they do; and
 below which they do."""
@@ -54,6 +56,12 @@ _REFERS = re.compile(
     r"\b(?:it|its|they|them|this|that|those|both)\b",
     re.IGNORECASE,
 )
+_BY_ITSELF = re.compile(
+    r"^\W*(?:什么是|怎么(?:部署|微调|安装|用))\s*[\w.-]+\W*$|怎么工作|的原理\W*$|教程|"
+    r"^\W*what is [\w.-]+\W*$|\bhow does [\w .-]+ work\b|\bhow do i (?:deploy|fine-?tune|install)\b",
+    re.IGNORECASE,
+)
+_LARGE = re.compile(r"dropout|batch ?norm|layer ?norm|\btransformers?\b", re.IGNORECASE)
 _DEFINES = re.compile(
     r"是什么(?!原因)|什么是|啥叫|是啥|什么叫|什么意思|\bwhat(?:'s| is| are| does)\b.{0,40}(?:\?|$|mean)|"
     r"\bmeaning of\b|\bdefine\b|^\W*explain\b|^\W*(?:解释|讲讲|介绍)",
@@ -111,6 +119,8 @@ def subjects(question: str) -> set[str]:
 def foreign(question: str, guesses: Sequence[Guess]) -> bool:
     """Whether a question by itself names no subject of ours and is near to no phrasing of its likeliest point."""
     best = next((guess.name for guess in guesses if guess.name != OTHER), "")
+    if subjects(question) <= AT_LARGE and _BY_ITSELF.search(question):
+        return bool(subjects(question)) or _LARGE.search(question) is not None
     return not subjects(question) and (not best or likeness(best, _vector(question)) < CLOSE)
 
 
