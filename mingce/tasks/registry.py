@@ -75,45 +75,19 @@ def find_task(
     """
     if isinstance(name, str):
         kind, _, rest = name.partition(":")
-        if name == "arithmetic":
-            from mingce.tasks.arithmetic import Arithmetic
-
-            return Arithmetic(lang)
-        if name == "counting":
-            from mingce.tasks.counting import Counting
-
-            return Counting(lang)
-        if name == "calculator":
-            from mingce.tasks.calculator import Calculator
-
-            return Calculator(lang, options)
-        if name == "search":
-            from mingce.tasks.search.task import Search
-
-            return Search(lang, options)
-        if kind == "reasoning_gym" and rest:
-            from mingce.tasks.reasoning_gym import ReasoningGym
-
-            return ReasoningGym(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
-        if kind == "reasoning_gym_turns" and rest:
-            from mingce.tasks.gym_turns import GymTurns
-
-            return GymTurns(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
-        if kind == "textarena" and rest:
-            from mingce.tasks.textarena_games import TextArena
-
-            return TextArena(rest, size=size, held_out=held_out_size, seed=seed, chat=chat, options=options)
-        if kind == "verifiers" and rest:
-            from mingce.tasks.verifiers_envs import Verifiers
-
-            return Verifiers(rest, size=size, held_out=held_out_size, options=options)
-        if name.startswith(SKYRL):
-            raise DataError(f"{name} has no questions of its own; name files of them by data.train=[rows.jsonl].")
         if kind == "gsm8k" and rest:
             from mingce.tasks.gsm8k import gsm8k
 
             train, apart = _gsm8k_files(Path(rest))
             return gsm8k(train, _paths(held_out) or apart, chat=chat, seed=seed)
+        made: dict[str, Any] = {"size": size, "held_out": held_out_size, "options": options}
+        task = _embedded(name, lang, options) or (
+            _generated(kind, rest, chat=chat, seed=seed, **made) if rest else None
+        )
+        if task is not None:
+            return task
+        if name.startswith(SKYRL):
+            raise DataError(f"{name} has no questions of its own; name files of them by data.train=[rows.jsonl].")
         if names_file(name):
             from mingce.tasks.own_task import own_task
 
@@ -122,6 +96,48 @@ def find_task(
             raise UnknownNameError("task", name, [*NAMES, "or a data file"])
     files = _paths(name), _paths(held_out)
     return _from_files(*files, keys or Keys(chat=chat), seed, function, full_marks, scored_by_model)
+
+
+def _embedded(name: str, lang: str, options: Mapping[str, Any] | None) -> Task | None:
+    """A task that comes with the package."""
+    if name == "arithmetic":
+        from mingce.tasks.arithmetic import Arithmetic
+
+        return Arithmetic(lang)
+    if name == "counting":
+        from mingce.tasks.counting import Counting
+
+        return Counting(lang)
+    if name == "calculator":
+        from mingce.tasks.calculator import Calculator
+
+        return Calculator(lang, options)
+    if name == "search":
+        from mingce.tasks.search.task import Search
+
+        return Search(lang, options)
+    return None
+
+
+def _generated(kind: str, rest: str, *, chat: bool, seed: int, **made: Any) -> Task | None:
+    """So many problems, games or conversations of one of the packages that make them."""
+    if kind == "reasoning_gym":
+        from mingce.tasks.reasoning_gym import ReasoningGym
+
+        return ReasoningGym(rest, chat=chat, seed=seed, **made)
+    if kind == "reasoning_gym_turns":
+        from mingce.tasks.gym_turns import GymTurns
+
+        return GymTurns(rest, chat=chat, seed=seed, **made)
+    if kind == "textarena":
+        from mingce.tasks.textarena_games import TextArena
+
+        return TextArena(rest, chat=chat, seed=seed, **made)
+    if kind == "verifiers":
+        from mingce.tasks.verifiers_envs import Verifiers
+
+        return Verifiers(rest, **made)
+    return None
 
 
 def _from_files(
