@@ -57,14 +57,33 @@ class Talk:
     def step(self, action: Action) -> Observation:
         self.turns += 1
         time.sleep(self.task.slow * random.random())
-        if int(self.uid[1:]) % 3 == 0 and self.task.fails == "raises":
-            raise RuntimeError("the tool broke")
-        if int(self.uid[1:]) % 3 == 0 and self.task.fails == "hangs":
-            time.sleep(3600)
-        if int(self.uid[1:]) % 3 == 0 and self.task.fails == "pays nan":
-            return Observation("1", reward=float("nan"))
+        if int(self.uid[1:]) % 3 == 0 and self.task.fails:
+            broken: Observation = self.broken(self.task.fails)
+            return broken
         said = "".join(self.rng.choice(SIGNS) for _ in range(self.rng.randrange(1, 9)))
         return Observation(said, reward=round(self.rng.uniform(-1, 1), 3), done=self.rng.random() < 0.2)
+
+    def broken(self, how: str) -> Any:
+        """One of the ways in which an environment fails."""
+        if how == "raises":
+            raise RuntimeError("the tool broke")
+        if how == "exits":
+            raise SystemExit(3)
+        if how == "hangs":
+            time.sleep(3600)
+        answers: dict[str, Any] = {
+            "pays nan": Observation("1", reward=float("nan")),
+            "pays text": Observation("1", reward="1"),  # type: ignore[arg-type]
+            "counts nan": Observation("1", parts={"seen": float("nan")}),
+            "counts text": Observation("1", parts={"seen": "2"}),  # type: ignore[dict-item]
+            "says a number": Observation(7),  # type: ignore[arg-type]
+            "says bytes": Observation(b"1"),  # type: ignore[arg-type]
+            "says too much": Observation("1" * 2_000_000),
+            "no content": Observation([{"role": "tool"}]),
+            "no role": Observation([{"content": "1"}]),
+            "no observation": "1",
+        }
+        return answers[how]
 
     def gold(self) -> str:
         return ""

@@ -21,6 +21,7 @@ from mingce.config import read_config
 from mingce.credit import assign_credit
 from mingce.engine.local import LocalRoles, build_roles
 from mingce.ledger import Ledger
+from mingce.models.prompts import render_prompt
 from mingce.record.run import Run
 from mingce.tasks.check import check_task
 from mingce.training import start
@@ -142,7 +143,13 @@ def test_gradients_are_those_of_single_rows(seed: int) -> None:
                 torch.testing.assert_close(found[name], parameter.grad, rtol=1e-4, atol=1e-5)
 
 
-@pytest.mark.parametrize("fails", ["raises", "hangs", "pays nan"])
+@pytest.mark.parametrize(
+    "fails",
+    [
+        "raises", "exits", "hangs", "pays nan", "pays text", "counts nan", "counts text", "says a number", "says bytes",
+        "says too much", "no content", "no role", "no observation",
+    ],
+)  # fmt: skip
 def test_a_failure_costs_its_row(fails: str) -> None:
     _, ledger = rolled_out(
         f"data.options.fails={fails}", "agent.on_error=-2", "agent.time_limit=0.3", "agent.workers=2"
@@ -161,6 +168,39 @@ def test_a_failure_costs_its_row(fails: str) -> None:
 def test_a_failure_may_stop_the_run() -> None:
     with pytest.raises(EnvironmentFault, match=r"c\d+ failed \(turn 0: RuntimeError: the tool broke\)"):
         rolled_out("data.options.fails=raises", "agent.on_error=stop")
+
+
+def test_half_a_character_is_replaced_and_costs_nothing() -> None:
+    from mingce.tasks.environment import Observation, checked
+
+    assert checked(Observation("a\ud800b")).content == "a\ufffdb"
+    assert checked(Observation([{"role": "tool", "content": "\ud83d\ude00"}])).content == [
+        {"role": "tool", "content": "\U0001f600"}
+    ]
+
+
+def test_a_turn_cut_by_a_limit_is_heard_and_is_no_drift() -> None:
+    """The last turn of a conversation that a limit ends in its midst, which no environment is told of."""
+    from mingce.roles.dialogues import play
+    from mingce.tasks.registry import load_task
+
+    roles = build_roles(read_config(None, [*CHATTER, "agent.turn_tokens=5"]))
+    examples = list(load_task(CHATTER[0].removeprefix("task=")).train_examples()[:20])
+    plays = play(roles.actor, examples, roles.actor.sampling, list(range(20)), list(range(20)))
+    roles.close()
+    cut = [one for one in plays if one.transcript is not None and len(one.transcript.turns) > len(one.rewards)]
+    assert len(cut) > 5
+    tokenizer, undrifted = roles.actor.tokenizer, 0
+    for one in cut:
+        assert one.transcript is not None
+        assert one.answer == tokenizer.decode(one.transcript.turns[-1], skip_special_tokens=True)
+        assert one.text.endswith(str(tokenizer.decode(one.transcript.turns[-1])))
+        (segment,) = one.transcript.segments
+        own = [*segment.prompt, *segment.ids]
+        same = render_prompt(tokenizer, str(tokenizer.decode(own))) == own
+        undrifted += same
+        assert (one.drift == -1) == same
+    assert undrifted > 2
 
 
 def test_threads_coroutines_and_time_change_nothing() -> None:

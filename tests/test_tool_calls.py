@@ -132,6 +132,11 @@ def test_what_is_written_is_read(name: str, tool: str, arguments: dict[str, Any]
         ("hermes", '<tool_call>{"name": "x", "arguments": {}}</tool_call><tool_call>'),
         ("function_xml", "<tool_call>x</tool_call>"), ("glm", "<tool_call><arg_key>a</arg_key></tool_call>"),
         ("llama3", '{"name": "x", "parameters": {'), ("llama3", "<|python_tag|>"), ("mistral", "[TOOL_CALLS][{]"),
+        ("hermes", f"<tool_call>{'[' * 9999}</tool_call>"), ("llama3", '{"name": ' + "[" * 9999),
+        ("mistral", f"[TOOL_CALLS]{'[' * 9999}"),
+        ("hermes", '<tool_call>{"name": "x", "arguments": "' + "[" * 9999 + '"}</tool_call>'),
+        ("hermes", '<tool_call>{"name": "x", "arguments": {"q": "\\ud800"}}</tool_call>'),
+        ("llama3", '{"name": "\\ud800", "parameters": {}}'),
         ("tags", "<find>x"), ("tags", "x</find>"), ("tags", "</find><find>"),
     ],
 )  # fmt: skip
@@ -216,7 +221,7 @@ def test_ids_stay_as_sampled_where_the_template_trims() -> None:
     reply = dialogue.answer([tool_message("r")])
     assert reply.prompt is None
     last = said(dialogue, "c", tokenizer)
-    assert dialogue.drift([*ids, *reply.ids, *last], [tokenizer.eos_token_id]) == 0  # the blanks in front are lost
+    assert dialogue.drift([*ids, *reply.ids, *last]) == 0  # the blanks in front are lost
 
 
 def test_a_turn_ends_with_a_text_however_it_is_cut_into_tokens() -> None:

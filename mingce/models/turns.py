@@ -51,6 +51,8 @@ class Dialogue:
         body = ids if self.ended_with is None else ids[:-1]
         text = cast(str, self.tokenizer.decode(list(body), skip_special_tokens=False))
         self._add(text)
+        if not self.is_chat and self.ended_with is not None:  # a template writes the end token itself
+            self.text += cast(str, self.tokenizer.decode([self.ended_with], skip_special_tokens=False))
         return text
 
     def answer(self, content: str | Sequence[Message], most: int = 0) -> Reply:
@@ -81,7 +83,7 @@ class Dialogue:
             ids = ids[1:]  # the end of the turn, which was drawn
         return Reply(ids, role)
 
-    def drift(self, ids: Sequence[int], stop_ids: Sequence[int]) -> int:
+    def drift(self, ids: Sequence[int]) -> int:
         """The first place of the last segment's response at which encoding its text anew gives another id; −1: none.
 
         `ids` are the response's. What a template adds behind the last turn is not compared.
@@ -91,8 +93,6 @@ class Dialogue:
         else:
             anew = render_prompt(self.tokenizer, self.text)
         own = [*self.prompt_ids, *ids]
-        if own[-1] in stop_ids and not self.is_chat:
-            own = own[:-1]
         at = next((i for i, (a, b) in enumerate(zip(own, anew, strict=False)) if a != b), min(len(own), len(anew)))
         return -1 if at == len(own) else max(0, at - len(self.prompt_ids))
 

@@ -26,7 +26,7 @@ from mingce.record.clocks import Clocks
 from mingce.roles.threads import Job, Threads
 from mingce.roles.tool_formats import format_for
 from mingce.tasks.base import Example, Prompt
-from mingce.tasks.environment import Action, Environment, EnvironmentTask, Observation
+from mingce.tasks.environment import Action, Environment, EnvironmentTask, Observation, checked, checked_prompt
 from mingce.tasks.limit import generators_kept, seed_generators
 from mingce.tasks.tool_calls import Message, Reading
 from mingce.tasks.tools import CALLS
@@ -83,12 +83,22 @@ class Playing(Play):
     environment: Environment
     dialogue: Dialogue
     job: Job | None = None
+    heard: int = 0
+    """Turns that `hear` was told of."""
+
+    def hear(self, ids: Sequence[int], stop_ids: Sequence[int]) -> str:
+        """Takes note of a turn; its text without the end token."""
+        self.heard += 1
+        self.answer = _without_special(self.dialogue.tokenizer, ids)
+        return self.dialogue.hear(ids, stop_ids)
 
     def ended(self, transcript: Transcript, began: float, stop_ids: Sequence[int]) -> Play:
         """What came of it, with times that count from when the batch began."""
+        for cut in transcript.turns[self.heard :]:  # by a limit, so that nobody was to answer it
+            self.hear(cut, stop_ids)
         play = Play(**{one.name: getattr(self, one.name) for one in fields(Play)})
         play.transcript, play.text = transcript, self.dialogue.told
-        play.drift = self.dialogue.drift(transcript.segments[-1].ids, stop_ids)
+        play.drift = self.dialogue.drift(transcript.segments[-1].ids)
         transcript.decoded = [(begin - began, end - began) for begin, end in transcript.decoded]
         play.stepped = [(begin - began, end - began) for begin, end in self.stepped]
         return play
@@ -132,8 +142,8 @@ class Worlds:
         for example, environment, seed, reset in zip(examples, environments, seeds, resets, strict=True):
             failure, prompt = "", example.prompt
             try:
-                prompt = self.threads.result(reset, self.config.time_limit)
-            except Exception as error:  # whatever a person's environment raises
+                prompt = checked_prompt(self.threads.result(reset, self.config.time_limit))
+            except (Exception, SystemExit) as error:  # whatever a person's environment raises
                 failure = self.failed(example, "reset", error)
             dialogue = self._dialogue(prompt)
             plays.append(
@@ -183,10 +193,9 @@ class Table:
     def listen(self, row: int, ids: list[int], *, last: bool) -> None:
         """Reads the turn and has its environment step."""
         play, worlds = self.plays[row], self.worlds
-        play.answer = _without_special(worlds.tokenizer, ids)
-        if play.failure:
-            return
-        self.act(row, play.dialogue.hear(ids, worlds.stop_ids))
+        text = play.hear(ids, worlds.stop_ids)
+        if not play.failure:
+            self.act(row, text)
 
     def act(self, row: int, text: str) -> None:
         """Reads the calls in a turn's text and has the environment step; `Play.answer` is what it gets to read."""
@@ -216,7 +225,7 @@ class Table:
             return None
         try:
             observation = self._observation(play)
-        except Exception as error:  # whatever a person's environment raises
+        except (Exception, SystemExit) as error:  # whatever a person's environment raises
             play.failure = self.worlds.failed(play.example, f"turn {len(play.rewards)}", error)
             return None
         play.rewards.append(observation.reward or 0.0)
@@ -228,15 +237,10 @@ class Table:
     def _observation(self, play: Playing) -> Observation:
         assert play.job is not None
         try:
-            observation = self.worlds.threads.result(play.job, self.worlds.config.time_limit)
+            return checked(self.worlds.threads.result(play.job, self.worlds.config.time_limit))
         finally:
             begun = play.job.begun or time.monotonic()
             play.stepped.append((begun, begun + play.job.seconds))
-        if not isinstance(observation, Observation):
-            raise TypeError(f"step returned {type(observation).__name__}, not an Observation")
-        if observation.reward is not None and not math.isfinite(observation.reward):
-            raise ValueError(f"the reward is {observation.reward}")
-        return observation
 
 
 def _without_special(tokenizer: PreTrainedTokenizerBase, ids: Sequence[int]) -> str:

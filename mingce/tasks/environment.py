@@ -10,7 +10,9 @@ random numbers from its seed alone, so that a step repeated is the same step.
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Mapping, Sequence
+import math
+import numbers
+from collections.abc import Awaitable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol, runtime_checkable
 
@@ -45,6 +47,49 @@ class Observation:
     done: bool = False
     right: bool | None = None
     parts: Mapping[str, float] = field(default_factory=dict)
+
+
+LONGEST_TEXT = 1_000_000
+"""Characters of one observation or prompt: more than any context holds."""
+
+
+def checked(said: Any) -> Observation:
+    """What an environment answered, made of plain values; a TypeError or ValueError says what it may not be."""
+    if not isinstance(said, Observation):
+        raise TypeError(f"step returned {type(said).__name__}, not an Observation")
+    reward = None if said.reward is None else _finite(said.reward, "the reward")
+    parts = {str(name): _finite(value, f"the part {name}") for name, value in dict(said.parts or {}).items()}
+    right = None if said.right is None else bool(said.right)
+    return Observation(checked_prompt(said.content), reward, bool(said.done), right, parts)
+
+
+def checked_prompt(content: Any) -> Prompt:
+    """A text, or messages with role and content, in characters that can be encoded."""
+    if isinstance(content, str):
+        return _encodable(content)
+    if not isinstance(content, Iterable) or isinstance(content, bytes):
+        raise TypeError(f"{type(content).__name__} is neither text nor a list of messages")
+    return [_message(one) for one in content]
+
+
+def _message(one: Any) -> Message:
+    if not isinstance(one, Mapping) or not isinstance(one.get("role"), str) or "content" not in one:
+        raise TypeError(f"a message needs role and content, which {str(one)[:80]!r} has not")
+    content = one["content"]
+    return {**one, "content": _encodable(content) if isinstance(content, str) else content or ""}
+
+
+def _encodable(text: str) -> str:
+    """The text with half characters (lone surrogates, as JSON may hold) replaced."""
+    if len(text) > LONGEST_TEXT:
+        raise ValueError(f"a text of {len(text):,} characters is longer than {LONGEST_TEXT:,}")
+    return text if text.isascii() else text.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
+
+
+def _finite(value: Any, what: str) -> float:
+    if not isinstance(value, numbers.Real) or not math.isfinite(value):
+        raise ValueError(f"{what} is {value!r}, not a finite number")
+    return float(value)
 
 
 class Environment(Protocol):

@@ -79,10 +79,7 @@ def _as_call(value: Any, arguments: Sequence[str]) -> ToolCall | str:
         return 'a tool call needs {"name": …, "arguments": {…}}'
     given: Any = next((value[key] for key in arguments if key in value), {})
     if isinstance(given, str):  # some models write the arguments' JSON as a text
-        try:
-            given = json.loads(given)
-        except ValueError:
-            return f"the arguments of {value['name']} are not an object"
+        given = _json(given)
     if not isinstance(given, Mapping):
         return f"the arguments of {value['name']} are not an object"
     return ToolCall(value["name"], dict(given))
@@ -92,6 +89,10 @@ def _reading(found: Sequence[ToolCall | str]) -> Reading:
     for one in found:
         if isinstance(one, str):
             return Reading(problem=one)
+        try:
+            json.dumps([one.name, dict(one.arguments)], ensure_ascii=False).encode()
+        except UnicodeEncodeError:
+            return Reading(problem="the tool call holds half a character (a lone surrogate)")
     return Reading(tuple(one for one in found if isinstance(one, ToolCall)))
 
 
@@ -99,7 +100,7 @@ def _json(text: str) -> Any:
     """A JSON value, or the sentence that says why it is none, behind a marker."""
     try:
         return json.loads(text, strict=False)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         return _Broken(f"the tool call is not valid JSON ({error})")
 
 
@@ -200,7 +201,7 @@ class Llama3(_Told):
         while at < len(body):
             try:
                 value, at = decoder.raw_decode(body, at)
-            except ValueError as error:
+            except (ValueError, RecursionError) as error:
                 return Reading(problem=f"the tool call is not valid JSON ({error})")
             found.append(_as_call(value, ("parameters", "arguments")))
             at += len(body[at:]) - len(body[at:].lstrip("; \n\t"))

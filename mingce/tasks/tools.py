@@ -78,7 +78,7 @@ class Tool:
         try:
             result = awaited(self.function(*bound.args, **bound.kwargs))
             return result if isinstance(result, str) else json.dumps(result, ensure_ascii=False, default=str), True
-        except Exception as error:  # whatever the person's function raises is told to the policy
+        except (Exception, SystemExit) as error:  # whatever the person's function raises is told to the policy
             return f"Error: {last_line(error)}", False
 
 
