@@ -105,6 +105,20 @@ def test_columns_that_are_not_there_are_offered_by_near_names(
     assert said in str(caught.value)
 
 
+@pytest.mark.parametrize("name", ["a.jsonl", "a.json"])
+def test_what_the_first_row_lacks_is_a_column_all_the_same(tmp_path: Path, name: str) -> None:
+    rows: list[dict[str, Any]] = [
+        {"question": "Hello?"},
+        {"question": "1+1?", "answer": "2", "data_source": "sums"},
+        {"question": "1+2?", "answer": "3", "data_source": None},
+    ]
+    file = write(tmp_path / name, *rows)
+    if name.endswith("json"):
+        file.write_text(json.dumps(rows))
+    found = examples_of([file])
+    assert [(one.ground_truth, one.data_source) for one in found] == [(None, "a"), ("2", "sums"), ("3", "a")]
+
+
 def test_gsm8k_as_it_comes_needs_neither_name_nor_function(tmp_path: Path) -> None:
     rows = [{"question": f"{n}+1?", "answer": f"It is <<{n}+1>> so\n#### {n + 1}"} for n in range(3)]
     task = load_task(str(write(tmp_path / "train.jsonl", *rows)))

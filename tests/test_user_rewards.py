@@ -90,6 +90,8 @@ def test_a_function_of_trls_kind_gets_the_batch_with_its_columns(tmp_path: Path)
         with pytest.raises(RewardError, match=why):
             scores(name)
     assert [score.total for score in scores("breaks", on_error=-1.0)] == [2.0, -1.0, 4.0], "only the row that fails"
+    with pytest.raises(RewardError, match=r"no function 'compute_score'; did you mean '.*:format_reward' or '.*:few'"):
+        FunctionScorer.loaded(f"{tmp_path}/trl.py")
     (tmp_path / "only.py").write_text("def any_name(completions, **columns): return [2.0 for _ in completions]")
     assert FunctionScorer(f"{tmp_path}/only.py")(EXAMPLES[0], "x") == Score(2.0), "the one function needs no name"
 

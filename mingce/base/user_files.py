@@ -17,6 +17,8 @@ from mingce.base.errors import MingceError
 from mingce.base.paths import resolved
 
 LONGEST_REASON = 500
+MOST_OFFERED = 4
+"""Functions that are offered where none has the name."""
 _ran: dict[Path, tuple[str, ModuleType]] = {}
 """By resolved path: the SHA-256 of the content that was run, and the module it made."""
 
@@ -41,7 +43,10 @@ def find_callable(path: Path, name: str, error: type[MingceError]) -> Any:
     if callable(function):
         return function
     near = difflib.get_close_matches(name, [key for key in vars(module) if callable(getattr(module, key))], 1)
-    hint = f"did you mean '{path}:{near[0]}'?" if near else f"write it, or name another as {path}:name."
+    own = [key for key, value in vars(module).items() if getattr(value, "__module__", None) == module.__name__]
+    offered = near or [key for key in own if callable(getattr(module, key)) and not key.startswith("_")]
+    places = " or ".join(f"'{path}:{key}'" for key in offered[:MOST_OFFERED])
+    hint = f"did you mean {places}?" if places else f"write it, or name another as {path}:name."
     raise error(f"{path} has no function '{name}'; {hint}")
 
 

@@ -4,7 +4,7 @@
 |---|---|
 | `prompt`, `messages` or `question` | text, or messages, of which an assistant's at the end is the right answer |
 | `reward_model`, `answer` or `ground_truth` | optional: verl's `{"ground_truth": ...}`, or the ground truth itself |
-| `data_source` | optional: the name of the set, the file's if left out |
+| `data_source` | optional: the name of the set, the file's if left out or null |
 | `extra_info` | optional; anything else the scorer wants to know; the other columns are added to it |
 
 Settings name others (data.prompt_key and its like); a file with none of these is refused with the nearest names.
@@ -122,7 +122,8 @@ def _example(columns: _Columns, row: Row, uid: str) -> Example:
         truth = reply["content"] if truth is None else truth
     if isinstance(prompt, str) and columns.chat:
         prompt = [{"role": "user", "content": prompt}]
-    source = columns.set_name if columns.source is None else row.get(columns.source)
+    named = None if columns.source is None else row.get(columns.source)
+    source = columns.set_name if named is None else named
     if not isinstance(source, str) or not source:
         raise ValueError(f"`{columns.source}` is not a name")
     extra = row.get("extra_info")

@@ -16,7 +16,7 @@ from mingce.base.errors import DataError, first_line
 
 
 class Rows(ABC):
-    """The rows of a file; `columns` are those of the table, or of the first row where there is no table."""
+    """The rows of a file; `columns` are those of the table, or of all rows where there is no table."""
 
     path: Path
     columns: list[str]
@@ -81,7 +81,7 @@ class JsonLines(Rows):
         self.path = path
         self._lines = _read(path).split(b"\n")
         self._at = [at for at, line in enumerate(self._lines) if line.strip()]
-        self.columns = list(self[0]) if self._at else []
+        self.columns = _names(self)
 
     def __len__(self) -> int:
         return len(self._at)
@@ -109,7 +109,7 @@ class JsonList(Rows):
             raise DataError(f"{path}{line} is not JSON ({_reason(error)}); mend the file.") from error
         if not isinstance(self._rows, list):
             raise DataError(f"{path} is not a JSON list of objects; put the rows into [ ], or name it .jsonl.")
-        self.columns = list(self[0]) if self._rows else []
+        self.columns = _names(self)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -131,6 +131,11 @@ def open_rows(path: Path) -> Rows:
     if len(rows) == 0:
         raise DataError(f"{path} holds no rows; write it again, or leave it out.")
     return rows
+
+
+def _names(rows: Rows) -> list[str]:
+    """The columns of all rows: the first one may lack what others have."""
+    return list(dict.fromkeys(name for row in rows for name in row))
 
 
 def _read(path: Path) -> bytes:
