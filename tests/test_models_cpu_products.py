@@ -48,6 +48,18 @@ def test_products_of_any_strides(every_product: list[int], rows: int, inputs: in
     assert products.linear(x[:0], weight).shape == (0, outputs)
 
 
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_gradients_of_weights_are_added_piece_by_piece(
+    every_product: list[int], monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    monkeypatch.setattr(products, "PIECE", 300)
+    of_y, x, total = torch.randn(9, 41).to(dtype), torch.randn(9, 17).to(dtype), torch.randn(41, 17)
+    exact = total.double() + of_y.double().T @ x.double()
+    products.add_of_weight(total, of_y, x)
+    torch.testing.assert_close(total.double(), exact, rtol=0, atol=1e-5 if dtype == torch.float32 else 0.1)
+    assert every_product == ([17, 17, 7] if dtype == torch.float32 else [])
+
+
 def test_small_weights_and_other_dtypes_stay_with_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(products, "_by_onednn", None)
     small, large = torch.randn(40, 50), torch.randn(400, 500)

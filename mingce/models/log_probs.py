@@ -18,7 +18,7 @@ from mingce.ledger import Batcher, Ledger
 from mingce.models import cpu
 from mingce.models.batching import joined_rows, places
 from mingce.models.cpu import vocabulary
-from mingce.models.cpu.products import linear
+from mingce.models.cpu.products import add_of_weight, linear
 from mingce.models.forward import hidden_states
 from mingce.models.loading import backbone
 from mingce.models.lora import base_causal_lm
@@ -144,7 +144,7 @@ class _HeadLogProbs(torch.autograd.Function):
             if grad_hidden is not None:
                 grad_hidden[block] = linear(grad, weight.T)
             if grad_weight is not None:
-                _add_product(grad_weight, grad.T, hidden[block])
+                add_of_weight(grad_weight, grad, hidden[block])
         return (
             grad_hidden,
             None if grad_weight is None else grad_weight.to(weight.dtype),
@@ -176,14 +176,6 @@ def _log_softmax_backward(
     probs = log_probs.exp()
     grad = log_probs.add_(entropy[:, None]).mul_(of_entropy[:, None]).add_(of_log_probs).mul_(probs).neg_()
     return grad.scatter_add_(-1, targets[:, None], of_log_probs)
-
-
-def _add_product(total: Tensor, left: Tensor, right: Tensor) -> None:
-    """`total += left @ right`, without a second tensor of that size where the dtypes allow it."""
-    if total.dtype == left.dtype:
-        total.addmm_(left, right)
-    else:
-        total.add_(left @ right)
 
 
 def _blocks(hidden: Tensor, weight: Tensor) -> list[slice]:

@@ -17,13 +17,16 @@ from torch.nn import functional
 LARGE = 1 << 17
 """Numbers of a weight from which on oneDNN wins."""
 
+PIECE = 1 << 20
+"""Numbers of a weight's gradient that are made at once where they are added to a larger one."""
+
 
 def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, size: int | None = None) -> Tensor:
     """x `[S, in]` · weight `[out, in]`ᵀ + bias, of any strides, without gradients.
 
     `size` stands for the weight's where it is a thin factor of a larger one.
     """
-    if (weight.numel() if size is None else size) >= LARGE and x.numel() and _fits(x, weight) and _works():
+    if _is_for_onednn(x, weight, weight.numel() if size is None else size):
         return _by_onednn(x, weight, bias)
     return functional.linear(x, weight, bias)
 
@@ -31,6 +34,20 @@ def linear(x: Tensor, weight: Tensor, bias: Tensor | None = None, size: int | No
 def of_weight(of_y: Tensor, x: Tensor, size: int | None = None) -> Tensor:
     """of_y `[S, out]`ᵀ · x `[S, in]`: the gradient of a weight."""
     return linear(of_y.T, x.T, size=of_y.shape[1] * x.shape[1] if size is None else size)
+
+
+def add_of_weight(total: Tensor, of_y: Tensor, x: Tensor) -> None:
+    """`total += of_weight(of_y, x)`, without a second tensor of that size."""
+    if total.dtype == of_y.dtype and not _is_for_onednn(of_y.T, x.T, total.numel()):
+        total.addmm_(of_y.T, x)
+        return
+    rows = max(1, PIECE // x.shape[1])
+    for part, columns in zip(total.split(rows), of_y.split(rows, dim=1), strict=True):
+        part.add_(of_weight(columns, x, total.numel()))
+
+
+def _is_for_onednn(x: Tensor, weight: Tensor, size: int) -> bool:
+    return size >= LARGE and bool(x.numel()) and _fits(x, weight) and _works()
 
 
 def _fits(*tensors: Tensor) -> bool:
