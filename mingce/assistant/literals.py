@@ -10,8 +10,10 @@ from dataclasses import dataclass
 
 NOISE = 1e-9
 _SUPER = str.maketrans("⁰¹²³⁴⁵⁶⁷⁸⁹⁻⁺", "0123456789-+")
+_EXPONENT = re.compile(r"[-+]?\d+(?=[\s}]*$)")
 _NUMBER = re.compile(
-    r"""(?P<sign>(?<![\w)\]}%.])[-−–+])?
+    r"""(?P<sign>(?<![\w)\]}%.])[-−–+]
+            |(?:(?<=\bis\ )|(?<=\bof\ )|(?<=\bas\ )|(?<=[=≈:]\ )|(?<=[=≈:]))(?:minus|negative)\ |负的?\ ?)?
         (?P<digits>\d+(?:\.\d+)?|(?<!\w)\.\d+)
         (?P<power>[eE][-−+]?\d{1,3}(?!\w)
             |\s?(?:[×x*·⋅]|\\times|\\cdot)\s?10\s?(?:\^\s?\{?\s?[-−+]?\d{1,3}\s?\}?|\*\*\s?[-−]?\d{1,3}|[⁻⁺]?[⁰¹²³⁴-⁹]{1,3}))?
@@ -55,12 +57,12 @@ def _literal(match: re.Match[str]) -> Literal:
     decimals = len(digits.partition(".")[2])
     exponent = 0
     if power is not None:
-        exponent = int(
-            re.split(r"10\s?\^?|[eE]|\*\*", power, maxsplit=1)[1].translate(_SUPER).strip("^*{} ").replace("−", "-")
-        )
+        exponent = int(_EXPONENT.search(power.translate(_SUPER).replace("−", "-"))[0])  # type: ignore[index]
     scale = 10.0**exponent
-    value = float(digits) * scale * (-1 if match["sign"] in ("-", "−", "–") else 1)
+    value = float(digits) * scale * (-1 if (match["sign"] or "+") != "+" else 1)
     shown = decimals or (1 if power else 0)
+    goes_on = match.end() < len(match.string) and unicodedata.category(match.string[match.end()]) in ("Mn", "Me")
+    value = math.nan if goes_on else value  # a period marked by a bar, digits struck out
     return Literal(match.start(), match.end(), value, shown, 10.0**-decimals * scale, match["percent"] is not None)
 
 
@@ -77,23 +79,28 @@ def _is_exponent(text: str, at: int) -> bool:
 _ONES = ("zero", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve",
          "thirteen", "fourteen", "fifteen", "sixteen", "seventeen", "eighteen", "nineteen")  # fmt: skip
 _TENS = ("twenty", "thirty", "forty", "fifty", "sixty", "seventy", "eighty", "ninety")
+_ALIASES = {"nought": "zero", "naught": "zero", "oh": "zero", "nil": "zero"}
 _VALUES = {word: k for k, word in enumerate(_ONES)} | {word: 10 * k for k, word in enumerate(_TENS, 2)}
+_VALUES |= {word: _VALUES[same] for word, same in _ALIASES.items()}
 _WORD = "|".join(sorted(_VALUES, key=len, reverse=True))
 _CARDINAL = rf"(?:{_WORD}|hundred|thousand|million)(?:[ -](?:and\ )?(?:{_WORD}|hundred|thousand|million)){{0,12}}"
-_DIGIT = "|".join(_ONES[:10])
+_DIGIT = "|".join((*_ONES[:10], *_ALIASES))
 _ENGLISH = re.compile(
     rf"""(?P<sign>\b(?:minus|negative)\ )?\b(?:
-        (?P<decimal>(?:{_CARDINAL})\ point(?:[ -](?:{_DIGIT}))+)
+        (?P<decimal>(?:(?:{_CARDINAL})\ )?point(?:[ -](?:{_DIGIT}))+)
         |(?P<share>(?:(?:{_DIGIT}|an?)[ -])(?:thirds?|quarters?|fourths?|fifths?|sixths?|sevenths?|eighths?|ninths?
-            |tenths?|hundredths?|thousandths?)|(?:(?:one|a)[ -])?half|twice|thrice|(?:{_CARDINAL})\ times)
+            |tenths?|hundredths?|thousandths?)|(?:(?:one|a)[ -])?half|twice|thrice|(?:{_CARDINAL})\ times
+            |(?:two|three|four|five|six|ten|hundred)-?fold|doubled|tripled|quadrupled|halved)
         |(?P<cardinal>{_CARDINAL})(?P<percent>\ per\ ?cent)?)\b""",
     re.VERBOSE | re.IGNORECASE,
 )
 _CHINESE_DIGITS = "零〇一二两三四五六七八九"
+_FORMAL = str.maketrans("壹贰貳叁參肆伍陆陸柒捌玖拾佰仟兩點負", "一二二三三四五六六七八九十百千两点负")
 _CHINESE = re.compile(
-    rf"""(?P<sign>负)?(?:
-        (?P<decimal>[{_CHINESE_DIGITS}十百千]{{1,20}}点[{_CHINESE_DIGITS}]{{1,20}})
-        |(?P<share>百分之[{_CHINESE_DIGITS}十百点]{{1,20}}|[{_CHINESE_DIGITS}十百千]{{1,20}}分之[{_CHINESE_DIGITS}十百千]{{1,20}}|一半|[{_CHINESE_DIGITS}十百]{{1,20}}倍)
+    rf"""(?P<sign>负的?)?(?:
+        (?P<decimal>[{_CHINESE_DIGITS}十百千]{{1,20}}[点.·][{_CHINESE_DIGITS}]{{1,20}})
+        |(?P<share>百分之[{_CHINESE_DIGITS}十百点]{{1,20}}|[{_CHINESE_DIGITS}十百千]{{1,20}}分之[{_CHINESE_DIGITS}十百千]{{1,20}}|一半|[{_CHINESE_DIGITS}]成[{_CHINESE_DIGITS}半]?
+            |[{_CHINESE_DIGITS}十百]{{1,20}}倍)
         |(?P<cardinal>[一二两三四五六七八九][十百千][{_CHINESE_DIGITS}十百千万]{{0,20}}|十[一二三四五六七八九]|[{_CHINESE_DIGITS}十]))""",
     re.VERBOSE,
 )
@@ -105,6 +112,7 @@ _CLAUSE_ENDS = re.compile(r"\s*(?:$|[\n,.;:!?)，。；：！？）、*`|])")
 
 def spelled(text: str) -> Iterator[Literal]:
     """Numbers in words. One to ten count as such where something is said to be them: `the reward is five.`"""
+    text = text.translate(_FORMAL)
     for pattern, read in ((_ENGLISH, _english), (_CHINESE, _chinese)):
         for match in pattern.finditer(text):
             small = (
@@ -129,9 +137,9 @@ def _percent(match: re.Match[str]) -> bool:
 def _english(match: re.Match[str]) -> tuple[float, int]:
     sign = -1 if match["sign"] else 1
     if match["decimal"]:
-        whole, _, rest = match["decimal"].lower().partition(" point")
+        whole, _, rest = match["decimal"].lower().partition("point")
         digits = "".join(str(_VALUES[word]) for word in re.split(r"[ -]", rest.strip(" -")))
-        return sign * float(f"{_cardinal(whole):.0f}.{digits}"), len(digits)
+        return sign * float(f"{_cardinal(whole.strip()):.0f}.{digits}"), len(digits)
     if match["cardinal"]:
         return sign * _cardinal(match["cardinal"].lower()), 0
     return math.nan, 0  # shares and multiples: of what, only the reader knows
@@ -157,7 +165,7 @@ def _chinese(match: re.Match[str]) -> tuple[float, int]:
         words = share.removeprefix("百分之")
     if not words:
         return math.nan, 0
-    whole, _, rest = words.partition("点")
+    whole, _, rest = re.sub(r"[.·]", "点", words).partition("点")
     digits = "".join(str(_chinese_digit(one)) for one in rest if one in _CHINESE_DIGITS)
     return sign * float(f"{_chinese_whole(whole)}.{digits or '0'}"), len(digits)
 
