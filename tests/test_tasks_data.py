@@ -178,13 +178,13 @@ def test_a_broken_json_file_is_named_with_its_line(tmp_path: Path) -> None:
 
 
 def test_an_unknown_suffix_or_an_absent_file_is_refused(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("prompt\nx\n")
-    with pytest.raises(DataError, match=r"a\.csv is none of \.parquet, \.jsonl, \.json"):
-        examples_of([tmp_path / "a.csv"])
+    (tmp_path / "a.txt").write_text("prompt\nx\n")
+    with pytest.raises(DataError, match=r"a\.txt is none of \.parquet, \.jsonl, \.json"):
+        examples_of([tmp_path / "a.txt"])
     with pytest.raises(DataError, match="there is no data file"):
         examples_of([tmp_path / "a.jsonl"])
     (tmp_path / "folder.parquet").mkdir()
-    with pytest.raises(DataError, match="there is no data file"):
+    with pytest.raises(DataError, match=r"folder\.parquet holds no data files"):
         examples_of([tmp_path / "folder.parquet"])
 
 

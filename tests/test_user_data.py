@@ -55,7 +55,7 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
         ),
         (
             {"problem": "1+1?", "solution": "2", "set": "sums"},
-            Keys("problem", "solution", "set", chat=False),
+            Keys(("problem",), ("solution",), ("set",), chat=False),
             Example("a.jsonl:1", "1+1?", "2", "sums", {"solution": "2"}),
         ),
         (
@@ -65,7 +65,7 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
         ),
         (
             {"conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]},
-            Keys("conversations"),
+            Keys(("conversations",)),
             Example("a.jsonl:1", [USER], "2", "a", {}),
         ),
         (
@@ -90,10 +90,10 @@ def test_a_file_is_read_in_the_columns_it_has(
         ({"x": "?", "y": "2"}, Keys(), "(its columns: x, y); name the one with the prompt by data.prompt_key=COLUMN."),
         (
             {"problem": "?"},
-            Keys("problm"),
+            Keys(("problm",)),
             "has no column `problm` (its columns: problem); did you mean data.prompt_key=",
         ),
-        ({"prompt": "?", "set": 3}, Keys(source="set"), "line 1: `set` is not a name"),
+        ({"prompt": "?", "set": 3}, Keys(source=("set",)), "line 1: `set` is not a name"),
         ({"messages": [{"role": "user"}]}, Keys(), "message 1 of `messages` is not a role and a content"),
     ],
 )

@@ -47,7 +47,7 @@ def run(
         size=data.size,
         held_out_size=data.held_out_size,
         options=data.options or None,
-        keys=Keys(data.prompt_key, data.answer_key, data.source_key, data.chat),
+        keys=Keys.of(data),
     )
     other = None if function is None else (FunctionScorer(function), full_marks)
     report = check_task(checked, other, examples=examples, time_limit=time_limit)

@@ -26,7 +26,7 @@ from mingce.record.targets import Step
 from mingce.roles.actor import Actor
 from mingce.roles.reward import Judge, extra_members, reward_scorer
 from mingce.tasks.base import Example, Task
-from mingce.tasks.rows import READERS
+from mingce.tasks.registry import names_files
 from mingce.tasks.scoring import prompt_text
 from mingce.training.evaluation import Answer, Evaluation, evaluate
 from mingce.training.opening import Opened, open_policy
@@ -98,7 +98,7 @@ def run(
 
 def on_task(config: Config, task: str) -> Config:
     """The configuration with another task, scored by what that task brings; a data file is asked row by row."""
-    if Path(task).suffix.lower() in READERS:
+    if names_files(task):
         return replace(config, data=replace(config.data, train=[task], held_out=[task]))
     return replace(
         config,

@@ -19,9 +19,9 @@ class DataConfig:
     train: list[str] = field(default_factory=list)
     weights: list[float] = field(default_factory=list)
     held_out: list[str] = field(default_factory=list)
-    prompt_key: str | None = None
-    answer_key: str | None = None
-    source_key: str | None = None
+    prompt_key: list[str] = field(default_factory=list)
+    answer_key: list[str] = field(default_factory=list)
+    source_key: list[str] = field(default_factory=list)
     system: str | None = None
     chat_template_kwargs: dict[str, Any] = field(default_factory=dict)
     max_prompt_tokens: int = 1024

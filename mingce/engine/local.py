@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from pathlib import Path
 
 import torch
 from transformers import PreTrainedTokenizerBase
@@ -33,8 +32,7 @@ from mingce.tasks.data import FittingPrompts, Sliced, WithSystem, filter_prompts
 from mingce.tasks.data_columns import Keys
 from mingce.tasks.environment import EnvironmentTask
 from mingce.tasks.mixing import Mixed
-from mingce.tasks.registry import SKYRL, load_task
-from mingce.tasks.rows import READERS
+from mingce.tasks.registry import SKYRL, load_task, names_files
 
 
 @dataclass(frozen=True)
@@ -218,7 +216,7 @@ def build_reference(config: Config, actor: LocalActor) -> LocalReference:
 def task_of(config: Config) -> tuple[Task, bool]:
     """The task, and whether it has a score of its own beside a reward function or model."""
     data, reward = config.data, config.reward
-    files = data.train or ([config.task] if Path(config.task).suffix in READERS else [])
+    files = data.train or ([config.task] if names_files(config.task) else [])
     environment = config.task if files and config.task.startswith(SKYRL) else None
     task = load_task(
         files or config.task,
@@ -235,7 +233,7 @@ def task_of(config: Config) -> tuple[Task, bool]:
         options=data.options or None,
         tools=config.agent.tools,
         mcp=config.agent.mcp,
-        keys=Keys(data.prompt_key, data.answer_key, data.source_key, data.chat),
+        keys=Keys.of(data),
     )
     return task, not (files and reward.scores_files)
 

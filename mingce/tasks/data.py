@@ -1,4 +1,4 @@
-"""Examples from files: Parquet, JSONL or JSON, checked whole at the start and converted on access.
+"""Examples from files, checked whole at the start and converted on access.
 
 Which columns a file has and what an example is made of: data_columns.py. Rows and lines are counted from 1 in every
 message and every uid.
@@ -16,6 +16,7 @@ from typing import Any, Literal, NamedTuple, overload
 
 from mingce.base.errors import DataError, UnknownNameError
 from mingce.tasks.base import Example, Prompt
+from mingce.tasks.data_files import files_of
 from mingce.tasks.rows import Rows, open_rows
 
 Row = Mapping[str, Any]
@@ -33,7 +34,7 @@ class Sliced(Sequence[Example]):
         """The example of an index from 0 on."""
 
     def file_of(self, index: int) -> int:
-        """Which of the files, from 0 on, the example of an index is from."""
+        """Which of the files, or directories of them, that were named the example of an index is from, from 0 on."""
         return 0
 
     @overload
@@ -49,12 +50,23 @@ class Sliced(Sequence[Example]):
 
 
 class Examples(Sliced):
-    """The rows of one or several files as examples. `data_sources` are the different ones among them."""
+    """The rows of files, or of directories of them, as examples. `data_sources` are the different ones among them."""
 
-    def __init__(self, paths: Sequence[str | Path], converter: Callable[[Rows], Convert]) -> None:
-        """`converter` finds for a file what makes examples of its rows; it raises what is wrong with its columns."""
-        files = [open_rows(Path(path)) for path in paths]
-        self._convert = [converter(rows) for rows in files]
+    def __init__(
+        self,
+        paths: Sequence[str | Path],
+        converter: Callable[[Sequence[Rows]], Sequence[Convert]],
+        *,
+        held_out: bool = False,
+    ) -> None:
+        """`converter` finds for each file what makes examples of its rows; it raises what is wrong with the columns.
+
+        Of a directory the files to train on are taken, or those `held_out`.
+        """
+        named = [files_of(path, held_out) for path in paths]
+        self._named = [entry for entry, found in enumerate(named) for _ in found]
+        files = [open_rows(path) for found in named for path in found]
+        self._convert = converter(files)
         self._files = files
         self._ends = list(accumulate(len(rows) for rows in files))
         names = [rows.path.name for rows in files]
@@ -65,10 +77,10 @@ class Examples(Sliced):
         return self._ends[-1]
 
     def file_of(self, index: int) -> int:
-        return bisect.bisect_right(self._ends, index)
+        return self._named[bisect.bisect_right(self._ends, index)]
 
     def at(self, index: int) -> Example:
-        which = self.file_of(index)
+        which = bisect.bisect_right(self._ends, index)
         rows = self._files[which]
         index -= self._ends[which] - len(rows)
         return self._example(which, index, rows[index])

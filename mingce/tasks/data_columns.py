@@ -7,21 +7,24 @@
 | `data_source` | optional: the name of the set, the file's if left out or null |
 | `extra_info` | optional; anything else the scorer wants to know; the other columns are added to it |
 
-Settings name others (data.prompt_key and its like); a file with none of these is refused with the nearest names.
+Settings name others (data.prompt_key and its like), one or several of which each file uses the first that it has;
+a file with none of these is refused with the nearest names.
 """
 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from mingce.base.errors import DataError
+from mingce.config.table import DataConfig
 from mingce.tasks.base import Example, Prompt
 from mingce.tasks.data import Convert, Examples, Row
+from mingce.tasks.data_files import set_name
 from mingce.tasks.rows import Rows
 
 PROMPTS = ("prompt", "messages", "question")
@@ -42,17 +45,23 @@ ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "as
 
 @dataclass(frozen=True)
 class Keys:
-    """The columns that a person has named (None: found by name), and whether a question is asked in a chat."""
+    """The columns that a person has named (none: found by name), and whether a question is asked in a chat."""
 
-    prompt: str | None = None
-    answer: str | None = None
-    source: str | None = None
+    prompt: Sequence[str] = ()
+    answer: Sequence[str] = ()
+    source: Sequence[str] = ()
     chat: bool = True
 
+    @classmethod
+    def of(cls, data: DataConfig) -> Keys:
+        """Those of the settings."""
+        return cls(data.prompt_key, data.answer_key, data.source_key, data.chat)
+
     @property
-    def named(self) -> bool:
-        """Whether any column was named."""
-        return not (self.prompt is self.answer is self.source is None)
+    def named(self) -> Iterator[tuple[str, Sequence[str]]]:
+        """The settings that name columns, with the names."""
+        every = (("prompt_key", self.prompt), ("answer_key", self.answer), ("source_key", self.source))
+        return ((setting, names) for setting, names in every if names)
 
 
 @dataclass(frozen=True)
@@ -64,37 +73,60 @@ class _Columns:
     chat: bool
 
 
-def examples_of(paths: Sequence[str | Path], keys: Keys | None = None) -> Examples:
+def examples_of(paths: Sequence[str | Path], keys: Keys | None = None, *, held_out: bool = False) -> Examples:
     """The examples of the files, each with columns of its own."""
-    return Examples(paths, partial(converter, keys or Keys()))
+    return Examples(paths, partial(converters, keys or Keys()), held_out=held_out)
 
 
-def converter(keys: Keys, rows: Rows) -> Convert:
-    """What makes examples of a file's rows; an error offers the nearest names where a column is missing."""
-    if not keys.named and all(column in rows.columns for column in VERL):
+def converters(keys: Keys, files: Sequence[Rows]) -> list[Convert]:
+    """What makes examples of each file's rows; an error offers the nearest names where a column is missing."""
+    for setting, names in keys.named:
+        if not any(name in rows.columns for name in names for rows in files):
+            columns = files[0].columns
+            near = difflib.get_close_matches(names[0], columns, 1, 0.5)
+            hint = f"did you mean data.{setting}={near[0]}?" if near else "name one of those."
+            listed = " or ".join(f"`{name}`" for name in names)
+            raise DataError(f"{files[0].path} has no column {listed} (its columns: {_list(columns)}); {hint}")
+    return [_converter(keys, rows) for rows in files]
+
+
+def _converter(keys: Keys, rows: Rows) -> Convert:
+    if all(column in rows.columns for column in VERL) and not any(
+        name in rows.columns for _, names in keys.named for name in names
+    ):
         return verl_example
-    for setting, named in (("prompt", keys.prompt), ("answer", keys.answer), ("source", keys.source)):
-        if named is not None and named not in rows.columns:
-            near = difflib.get_close_matches(named, rows.columns, 1, 0.5)
-            hint = f"did you mean data.{setting}_key={near[0]}?" if near else "name one of those."
-            raise DataError(f"{rows.path} has no column `{named}` (its columns: {_list(rows.columns)}); {hint}")
-    prompt = keys.prompt or next((name for name in PROMPTS if name in rows.columns), None)
+    prompt = _first((*keys.prompt, *PROMPTS), rows)
     if prompt is None:
-        raise _no_prompt(rows)
-    answer = keys.answer or next((name for name in ANSWERS if name in rows.columns and name != prompt), None)
-    source = keys.source or ("data_source" if "data_source" in rows.columns else None)
-    return partial(_example, _Columns(prompt, answer, source, rows.path.stem, keys.chat and prompt != "prompt"))
+        raise _no_prompt(keys, rows)
+    answer = _first([name for name in (*keys.answer, *ANSWERS) if name != prompt], rows)
+    source = _first((*keys.source, "data_source"), rows)
+    asked = keys.chat and prompt != "prompt"
+    return partial(_example, _Columns(prompt, answer, source, set_name(rows.path), asked))
 
 
-def _no_prompt(rows: Rows) -> DataError:
+def _first(names: Iterable[str], rows: Rows) -> str | None:
+    """The first of the names that is a column of the file."""
+    return next((name for name in names if name in rows.columns), None)
+
+
+def _no_prompt(keys: Keys, rows: Rows) -> DataError:
     offers = []
-    for setting, usual, like in (("prompt", PROMPTS, LIKE_PROMPTS), ("answer", ANSWERS, LIKE_ANSWERS)):
-        if any(name in rows.columns for name in usual):
+    for setting, usual, like, named in (
+        ("prompt", PROMPTS, LIKE_PROMPTS, keys.prompt),
+        ("answer", ANSWERS, LIKE_ANSWERS, keys.answer),
+    ):
+        if any(name in rows.columns for name in (*usual, *named)):
             continue
         near = [name for name in rows.columns if name.lower() in (*usual, *like)]
         near += [name for name in rows.columns if difflib.get_close_matches(name.lower(), usual, 1, 0.75)]
-        offers += [f"data.{setting}_key={near[0]}"] if near else []
-    hint = f"did you mean {' '.join(offers)}?" if offers else "name the one with the prompt by data.prompt_key=COLUMN."
+        if near:
+            both = f"[{','.join((*named, near[0]))}]" if named else near[0]  # the named are another file's
+            offers.append(f"data.{setting}_key={both}")
+    hint = (
+        f"did you mean {' '.join(offers)}?"
+        if "prompt_key" in " ".join(offers)
+        else "name the one with the prompt by data.prompt_key=COLUMN."
+    )
     usual_names = " or ".join(f"`{name}`" for name in PROMPTS)
     return DataError(f"{rows.path} has no column {usual_names} (its columns: {_list(rows.columns)}); {hint}")
 

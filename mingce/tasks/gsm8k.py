@@ -19,7 +19,7 @@ from sympy import Rational
 from mingce.tasks.answers import after_last, last_boxed, numbers, plain
 from mingce.tasks.base import Example, Prompt, Score
 from mingce.tasks.data import Convert, Examples, Row
-from mingce.tasks.data_columns import Keys, converter
+from mingce.tasks.data_columns import Keys, converters
 from mingce.tasks.file_task import FileTask
 from mingce.tasks.rows import Rows
 
@@ -38,7 +38,7 @@ def gsm8k(
     train: Sequence[str | Path], held_out: Sequence[str | Path] | None = None, *, chat: bool = True, seed: int = 0
 ) -> FileTask:
     """The problems of the files; those with the set's own columns are asked in a chat or (`chat=False`) as text."""
-    apart = _read(held_out, chat) if held_out else None
+    apart = _read(held_out, chat, held_out=True) if held_out else None
     return FileTask("gsm8k", _read(train, chat), apart, number_scorer, seed=seed)
 
 
@@ -91,16 +91,16 @@ def is_raw(rows: Rows) -> bool:
     return {"question", "answer"} <= set(rows.columns) and "####" in str(rows[0]["answer"])
 
 
-def _read(paths: Sequence[str | Path], chat: bool) -> Examples:
+def _read(paths: Sequence[str | Path], chat: bool, held_out: bool = False) -> Examples:
     """The examples of the files."""
 
     def convert(rows: Rows) -> Convert:
         if {"question", "answer"} <= set(rows.columns):
             return lambda row, uid: gsm8k_example(row, uid, chat)
-        make = converter(Keys(), rows)
+        (make,) = converters(Keys(), [rows])
         return lambda row, uid: _with_number(make(row, uid))
 
-    return Examples(paths, convert)
+    return Examples(paths, lambda files: [convert(rows) for rows in files], held_out=held_out)
 
 
 def _with_number(example: Example) -> Example:

@@ -10,6 +10,7 @@ from mingce.base.errors import DataError, SettingError, UnknownNameError
 from mingce.base.user_files import names_file
 from mingce.tasks.base import Example, Score, Task
 from mingce.tasks.data_columns import Keys, examples_of
+from mingce.tasks.data_files import files_of, names_data, own_held_out, set_name
 
 EMBEDDED = ("arithmetic", "calculator", "counting", "search")
 SKYRL = "skyrl_gym:"
@@ -17,6 +18,11 @@ NAMES = (
     *EMBEDDED, "gsm8k:PATH", "reasoning_gym:NAME", "reasoning_gym_turns:NAME", "textarena:NAME", f"{SKYRL}NAME",
     "verifiers:NAME", "file.py:NAME",
 )  # fmt: skip
+
+
+def names_files(task: str) -> bool:
+    """Whether a task's name is one of data files, a directory or a pattern of them."""
+    return task not in EMBEDDED and names_data(task)
 
 
 def load_task(
@@ -63,23 +69,24 @@ def find_task(
     """The task of that name; what a kind of task has no use for is ignored by it.
 
     - `arithmetic`, `counting`, `calculator` (with a tool): embedded, in `lang`.
-    - `gsm8k:PATH`: a file, or a directory with `train*` and `test*` files; questions as `chat` or as text.
+    - `gsm8k:PATH`: a file, or a directory of its splits; questions as `chat` or as text.
     - `reasoning_gym:NAME`: `size` and `held_out_size` generated problems of that kind, with its own `options`;
       `reasoning_gym_turns:NAME`: wrong answers may be tried again.
     - `textarena:NAME`: as many games of one player, with the game's own `options`.
     - `file.py:name`: what that function returns for the `options`, a task of the person's own.
-    - a path or several: data files with the columns that `keys` name, scored by `function` (`file.py[:name]`), an
-      answer being right from `full_marks` on; or not scored at all (`scored_by_model`) where a model does it.
+    - a path or several: data files, directories or patterns of them, with the columns that `keys` name, scored by
+      `function` (`file.py[:name]`), an answer being right from `full_marks` on; or not scored at all
+      (`scored_by_model`) where a model does it.
 
-    `held_out` files are for validation; without them a part of the files, drawn by `seed`, is kept apart.
+    `held_out` files are for validation; without them the held-out split of the directories, or a part of the files,
+    drawn by `seed`, that is kept apart.
     """
     if isinstance(name, str):
         kind, _, rest = name.partition(":")
         if kind == "gsm8k" and rest:
             from mingce.tasks.gsm8k import gsm8k
 
-            train, apart = _gsm8k_files(Path(rest))
-            return gsm8k(train, _paths(held_out) or apart, chat=chat, seed=seed)
+            return gsm8k([rest], _paths(held_out) or own_held_out([rest]), chat=chat, seed=seed)
         made: dict[str, Any] = {"size": size, "held_out": held_out_size, "options": options}
         task = _embedded(name, lang, options) or (
             _generated(kind, rest, chat=chat, seed=seed, **made) if rest else None
@@ -92,10 +99,11 @@ def find_task(
             from mingce.tasks.own_task import own_task
 
             return own_task(name, options)
-        if not Path(name).suffix and not Path(name).exists():
-            raise UnknownNameError("task", name, [*NAMES, "or a data file"])
-    files = _paths(name), _paths(held_out)
-    return _from_files(*files, keys or Keys(chat=chat), seed, function, full_marks, scored_by_model)
+        if not Path(name).suffix and not names_data(name):
+            raise UnknownNameError("task", name, [*NAMES, "or data files"])
+    files = _paths(name)
+    apart = _paths(held_out) or own_held_out(files)
+    return _from_files(files, apart, keys or Keys(chat=chat), seed, function, full_marks, scored_by_model)
 
 
 def _embedded(name: str, lang: str, options: Mapping[str, Any] | None) -> Task | None:
@@ -155,12 +163,12 @@ def _from_files(
     if function is not None and scored_by_model:
         raise SettingError("data are scored by a function or by a reward model; leave out one, or add them as rewards.")
     scorer: Scorer | None = FunctionScorer(function) if function is not None else unscored if scored_by_model else None
-    if scorer is None and not keys.named and _all_gsm8k([*train, *held_out]):
+    if scorer is None and not any(keys.named) and _all_gsm8k(train, held_out):
         from mingce.tasks.gsm8k import gsm8k
 
         return gsm8k(train, held_out or None, chat=keys.chat, seed=seed)
     examples = examples_of(train, keys)
-    apart = examples_of(held_out, keys) if held_out else None
+    apart = examples_of(held_out, keys, held_out=True) if held_out else None
     if scorer is None:
         from mingce.tasks.gsm8k import DATA_SOURCE, gsm8k
 
@@ -172,15 +180,16 @@ def _from_files(
                     "(reward.model, reward.judge.url)."
                 )
         return gsm8k(train, held_out or None, seed=seed)
-    return FileTask(Path(train[0]).stem, examples, apart, scorer, full_marks, seed)
+    return FileTask(set_name(files_of(train[0])[0]), examples, apart, scorer, full_marks, seed)
 
 
-def _all_gsm8k(paths: Sequence[str]) -> bool:
+def _all_gsm8k(train: Sequence[str], held_out: Sequence[str]) -> bool:
     """Whether every file is GSM8K as it comes, with `question` and `answer`."""
     from mingce.tasks.gsm8k import is_raw
     from mingce.tasks.rows import open_rows
 
-    return all(is_raw(open_rows(Path(path))) for path in paths)
+    files = [*(files_of(name) for name in train), *(files_of(name, held_out=True) for name in held_out)]
+    return all(is_raw(open_rows(file)) for found in files for file in found)
 
 
 def unscored(example: Example, response: str) -> Score:
@@ -190,16 +199,3 @@ def unscored(example: Example, response: str) -> Score:
 
 def _paths(paths: str | Sequence[str] | None) -> list[str]:
     return [] if paths is None else [paths] if isinstance(paths, str) else list(paths)
-
-
-def _gsm8k_files(path: Path) -> tuple[list[str], list[str]]:
-    """The training and test files at a path: a directory's `train*` and `test*`, or the one file itself."""
-    from mingce.tasks.rows import READERS
-
-    if not path.is_dir():
-        return [str(path)], []
-    files = sorted(file for file in path.iterdir() if file.suffix.lower() in READERS)
-    train, test = ([str(file) for file in files if file.name.startswith(split)] for split in ("train", "test"))
-    if not train:
-        raise DataError(f"{path} has no file train*.jsonl, .json or .parquet; name the file itself.")
-    return train, test

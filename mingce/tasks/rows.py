@@ -6,13 +6,20 @@ memory than the file has bytes.
 
 from __future__ import annotations
 
+import csv
+import gzip
+import io
 import json
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from mingce.base.errors import DataError, first_line
+
+if TYPE_CHECKING:
+    import pyarrow as pa
 
 
 class Rows(ABC):
@@ -45,20 +52,26 @@ class Rows(ABC):
         return row
 
 
-class ParquetRows(Rows):
-    """Rows of a Parquet file."""
+class TableRows(Rows):
+    """Rows of an Arrow table."""
+
+    kind: str
 
     def __init__(self, path: Path) -> None:
         import pyarrow as pa
-        import pyarrow.parquet as pq
 
         self.path = path
         try:
-            self._table = pq.read_table(path, partitioning=None)
-        except (pa.ArrowException, OSError, ValueError) as error:
+            self._table = self._read(path)
+        except (pa.ArrowException, OSError, EOFError, zlib.error, ValueError) as error:
             reason = first_line(error)
-            raise DataError(f"{path} cannot be read as Parquet ({reason}); write or copy the file again.") from error
+            raise DataError(
+                f"{path} cannot be read as {self.kind} ({reason}); write or copy the file again."
+            ) from error
         self.columns = list(self._table.column_names)
+
+    @abstractmethod
+    def _read(self, path: Path) -> pa.Table: ...
 
     def __len__(self) -> int:
         return int(self._table.num_rows)
@@ -70,6 +83,56 @@ class ParquetRows(Rows):
     def __iter__(self) -> Iterator[dict[str, Any]]:
         for batch in self._table.to_batches(max_chunksize=1024):  # ten times faster than row by row
             yield from batch.to_pylist()
+
+
+class ParquetRows(TableRows):
+    """Rows of a Parquet file."""
+
+    kind = "Parquet"
+
+    def _read(self, path: Path) -> pa.Table:
+        import pyarrow.parquet as pq
+
+        return pq.read_table(path, partitioning=None)
+
+
+class ArrowRows(TableRows):
+    """Rows of a file as `datasets` saves them to disk."""
+
+    kind = "Arrow"
+
+    def _read(self, path: Path) -> pa.Table:
+        import pyarrow as pa
+
+        with pa.memory_map(str(path)) as source:
+            try:
+                return pa.ipc.open_stream(source).read_all()
+            except pa.ArrowInvalid:
+                source.seek(0)
+                return pa.ipc.open_file(source).read_all()
+
+
+class DelimitedRows(TableRows):
+    """Rows of a file with a line of column names and cells between commas or tabs, each of them text as it stands."""
+
+    kind = "CSV"
+
+    def _read(self, path: Path) -> pa.Table:
+        import pyarrow as pa
+        from pyarrow import csv as arrow_csv
+
+        between = "\t" if ".tsv" in path.name.lower() else ","
+        data = _read(path)
+        text = io.TextIOWrapper(io.BytesIO(data), "utf-8-sig", newline="")
+        columns = next(csv.reader(text, delimiter=between), [])
+        if len(set(columns)) < len(columns):
+            raise ValueError("two columns have one name")
+        return arrow_csv.read_csv(
+            pa.BufferReader(data),
+            read_options=arrow_csv.ReadOptions(block_size=min(max(len(data), 1 << 20), 1 << 30)),
+            parse_options=arrow_csv.ParseOptions(delimiter=between, newlines_in_values=True),
+            convert_options=arrow_csv.ConvertOptions(column_types=dict.fromkeys(columns, pa.string())),
+        )
 
 
 class JsonLines(Rows):
@@ -118,16 +181,32 @@ class JsonList(Rows):
         return self._checked(self._rows[index], index)
 
 
-READERS: dict[str, Callable[[Path], Rows]] = {".parquet": ParquetRows, ".jsonl": JsonLines, ".json": JsonList}
+READERS: dict[str, Callable[[Path], Rows]] = {
+    ".parquet": ParquetRows, ".jsonl": JsonLines, ".json": JsonList, ".csv": DelimitedRows, ".tsv": DelimitedRows,
+    ".arrow": ArrowRows,
+}  # fmt: skip
+PACKED = ".gz"
+
+
+def data_suffix(path: Path) -> str | None:
+    """The suffix that says how a data file is read, without that of its packing; None: it is no data file."""
+    name = path.name.lower()
+    suffix = Path(name.removesuffix(PACKED)).suffix
+    table = suffix in (".parquet", ".arrow")  # these pack their own columns
+    return suffix if suffix in READERS and not (table and name.endswith(PACKED)) else None
 
 
 def open_rows(path: Path) -> Rows:
     """The rows of a file by its suffix; at least one."""
-    if path.suffix.lower() not in READERS:
-        raise DataError(f"{path} is none of {', '.join(READERS)}; convert it, or give it the suffix of what it holds.")
+    suffix = data_suffix(path)
+    if suffix is None:
+        raise DataError(
+            f"{path} is none of {', '.join(READERS)} (or such a text with {PACKED}); "
+            "convert it, or give it the suffix of what it holds."
+        )
     if not path.is_file():
         raise DataError(f"there is no data file {path}; check the path.")
-    rows = READERS[path.suffix.lower()](path)
+    rows = READERS[suffix](path)
     if len(rows) == 0:
         raise DataError(f"{path} holds no rows; write it again, or leave it out.")
     return rows
@@ -139,10 +218,12 @@ def _names(rows: Rows) -> list[str]:
 
 
 def _read(path: Path) -> bytes:
+    """The bytes of a file, unpacked."""
     try:
-        return path.read_bytes()
-    except OSError as error:
-        raise DataError(f"{path} cannot be read ({error.strerror}); check its permissions.") from error
+        return gzip.decompress(path.read_bytes()) if path.name.lower().endswith(PACKED) else path.read_bytes()
+    except (OSError, EOFError, zlib.error) as error:
+        reason = getattr(error, "strerror", None) or first_line(error)
+        raise DataError(f"{path} cannot be read ({reason}); check its permissions, or copy it again.") from error
 
 
 def _reason(error: ValueError) -> str:

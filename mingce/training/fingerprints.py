@@ -26,7 +26,9 @@ from mingce.engine.local import Roles
 from mingce.models.loading import model_directory
 from mingce.record.checkpoints import Checkpoint, libraries
 from mingce.record.run import Run
+from mingce.tasks.data_files import files_of, own_held_out
 from mingce.tasks.function import USUAL_NAME, split_spec
+from mingce.tasks.registry import names_files
 
 WHOLE = 64 << 20
 BLOCK = 1 << 20
@@ -36,6 +38,7 @@ _FREE = (
     "ray.address", "ray.timeout", "ray.max_restarts",
 )  # fmt: skip
 """Settings that change what is kept, watched or waited for, and not what is learned."""
+_KEYS = ("data.prompt_key", "data.answer_key", "data.source_key")
 _PATHS = ("data.train", "data.held_out", "model.path", "critic.path", "reward.model", "reward.judge.prompt")
 """Settings that name files, whose content is compared; where they lie does not matter."""
 _FUNCTIONS = ("reward.function", "estimator", "actor.loss", "task")
@@ -141,8 +144,10 @@ def _settings(config: Config) -> Iterator[tuple[str, Any]]:
 
 
 def _one_of_one(key: str, value: Any) -> Any:
-    """A setting that took one number before, as it was kept then."""
-    return value[0] if key == "reward.function_weight" and len(value) == 1 else value
+    """A setting that took one value before, as it was kept then."""
+    if key in _KEYS and not value:
+        return None
+    return value[0] if key in ("reward.function_weight", *_KEYS) and len(value) == 1 else value
 
 
 def _function_names(value: Any) -> Any:
@@ -156,8 +161,11 @@ def _function_names(value: Any) -> Any:
 
 def _data_paths(config: Config) -> list[Path]:
     """Data files, and the path in a task's name such as gsm8k:PATH."""
-    named = [*config.data.train, *config.data.held_out, config.task, config.task.partition(":")[2]]
-    return [path for text in named if text and (path := Path(text).expanduser()).exists()]
+    train = config.data.train or ([config.task] if names_files(config.task) else [])
+    files = [file for name in train for file in files_of(name)]
+    files += [file for name in config.data.held_out or own_held_out(train) for file in files_of(name, held_out=True)]
+    rest = Path(config.task.partition(":")[2]).expanduser()
+    return [path for path in [*files, rest] if path != Path() and path.exists()]
 
 
 def _reward_code(config: Config) -> dict[str, str]:
