@@ -45,7 +45,7 @@ def tab(browser: Browser, runs: Path) -> Iterator[Tab]:
 
 def test_the_prompt_is_a_conversation_whose_template_is_folded(tab: Tab) -> None:
     page = tab.open(SHORT)
-    expect(page.locator(".question")).to_have_text(QUESTIONS[0])
+    expect(page.locator(".question")).to_have_count(0)  # it stands in the conversation
     expect(page.locator(".turn")).to_have_count(2)
     expect(page.locator(".turn[data-role=system] p")).to_have_text(SYSTEM)
     expect(page.locator(".turn[data-role=user] p")).to_have_text(QUESTIONS[0])
@@ -58,6 +58,9 @@ def test_the_prompt_is_a_conversation_whose_template_is_folded(tab: Tab) -> None
     expect(conversation).to_contain_text("<|im_start|>assistant")
     page.locator("[data-lang=zh]").click()
     expect(page.locator(".turn[data-role=user] h3")).to_contain_text("用户")
+    tab.open(f"{SHORT}?view=whatif")
+    expect(page.locator(".question")).to_have_text(QUESTIONS[0])
+    expect(page.locator(".conversation")).to_have_count(0)
     tab.open("#/run/chat/step/1")
     expect(page.locator("tbody tr.link").nth(2)).to_contain_text("小明有 12 个苹果")
     expect(page.locator("tbody")).not_to_contain_text("im_start")

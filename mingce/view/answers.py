@@ -97,6 +97,7 @@ class RolloutLine:
     length: int
     finish_reason: str | None
     max_abs_advantage: float | None
+    data_source: str | None
     prompt: str
     question: str
     response: str
@@ -139,15 +140,16 @@ class Table:
 
 @dataclass(frozen=True)
 class Step(Table):
-    """A step's first rollouts, how its numbers are spread, the names of the parts of a score and of the endings.
+    """A step's first rollouts, how its numbers are spread, the names of the parts of a score, endings and data sources.
 
-    `histograms` is None while only the first rollouts have been looked at: then endings, groups, whitening and which
-    rollouts are the best of their groups are not known either.
+    `histograms` is None while only the first rollouts have been looked at: then endings, data sources, groups,
+    whitening and which rollouts are the best of their groups are not known either.
     """
 
     histograms: Mapping[str, Histogram] | None
     parts: Sequence[str]
     endings: Sequence[str]
+    data_sources: Sequence[str]
     settings: AccountSettings
     whitening: Whitening | None
 

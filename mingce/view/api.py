@@ -142,7 +142,8 @@ class Api:
             **_values(table),
             histograms=None if index is None else index.histograms,
             parts=list(named) if index is None else index.parts,
-            endings=[] if index is None else index.endings,
+            endings=[] if index is None else index.finish.shown,
+            data_sources=[] if index is None else index.data_source.shown,
             settings=source.settings(step),
             whitening=None if index is None else index.whitening,
         )

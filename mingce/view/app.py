@@ -208,6 +208,7 @@ def _query(request: Request) -> Query:
         down=asked.get("down") == "1",
         search=asked.get("search", "")[:MAX_SEARCH],
         finish=asked.get("finish", "")[:MAX_SEARCH],
+        data_source=asked.get("data_source", "")[:MAX_SEARCH],
         extreme=asked.get("extreme", "all")[:MAX_SEARCH],
         like=_whole(request, "like"),
     )

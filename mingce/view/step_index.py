@@ -22,10 +22,10 @@ from mingce.view.summary import Spread, cut, histogram
 PAGE = 100  # rollouts in one answer unless asked otherwise
 MAX_PAGE = 500
 MAX_PARTS = 20
-MAX_ENDINGS = 50
+MAX_NAMES = 50  # of endings or data sources to choose from
 SHOWN_TOKENS = 1 << 31
 COLUMNS = ("response_mask", "loss_mask", "scores", "kl", "advantages", "rewards", "ratio")
-TEXTS = ("uid", "group", "score_parts", "finish_reason", "prompt", "response")
+TEXTS = ("uid", "group", "score_parts", "finish_reason", "data_source", "prompt", "response")
 
 
 @dataclass
@@ -38,6 +38,7 @@ class Query:
     down: bool = False
     search: str = ""
     finish: str = ""
+    data_source: str = ""
     extreme: str = "all"
     like: int | None = None
 
@@ -49,14 +50,32 @@ class Query:
 
 
 @dataclass
+class Named:
+    """[B] texts as whole numbers in their order, -1 where there is none."""
+
+    codes: Array
+    names: list[str]
+
+    @property
+    def shown(self) -> list[str]:
+        """As many names as one can choose from."""
+        return self.names[:MAX_NAMES]
+
+    def are(self, name: str) -> Array:
+        """Which rows have that name."""
+        found: Array = self.codes == (self.names.index(name) if name in self.names else -2)
+        return found
+
+
+@dataclass
 class StepIndex:
     """[B] columns; NaN where there is no number, -1 where there is no group."""
 
     size: int
     numbers: dict[str, Array]
     group: Array
-    finish: Array
-    endings: list[str]
+    finish: Named
+    data_source: Named
     best: Array
     worst: Array
     histograms: dict[str, Histogram]
@@ -74,7 +93,9 @@ class StepIndex:
         if query.search:
             kept &= self._found(source, step, query.search)
         if query.finish:
-            kept &= self.finish == (self.endings.index(query.finish) if query.finish in self.endings else -2)
+            kept &= self.finish.are(query.finish)
+        if query.data_source:
+            kept &= self.data_source.are(query.data_source)
         if query.extreme in ("best", "worst"):
             kept &= self.best if query.extreme == "best" else self.worst
         if query.like is not None:
@@ -82,7 +103,7 @@ class StepIndex:
         rows = np.flatnonzero(kept)
         if query.sort == "row":
             return rows[::-1] if query.down else rows
-        orders = {"group": self.group, "finish_reason": self.finish}
+        orders = {"group": self.group, "finish_reason": self.finish.codes, "data_source": self.data_source.codes}
         key = orders[query.sort] if query.sort in orders else self.numbers.get(query.sort)
         if key is None:
             return rows
@@ -109,10 +130,12 @@ class StepIndex:
             score, kl, most = (_number(self.numbers[name][row]) for name in ("score", "kl", "max_abs_advantage"))
             named = {name: self.numbers[f"part:{name}"][row] for name in self.parts}
             parts = {name: _number(value) for name, value in named.items() if not math.isnan(value)}
-            uid, group, reason = (plain(texts.get(name)) for name in ("uid", "group", "finish_reason"))
+            uid, group, reason, of = (
+                plain(texts.get(name)) for name in ("uid", "group", "finish_reason", "data_source")
+            )
             question, response = cut(asked(prompt, source.markers())), cut(str(texts.get("response") or ""))
             length, best, worst = int(self.numbers["length"][row]), bool(self.best[row]), bool(self.worst[row])
-            told = score, parts or None, kl, length, reason, most, cut(prompt), question, response
+            told = score, parts or None, kl, length, reason, most, of, cut(prompt), question, response
             lines.append(RolloutLine(row, uid, group, *told, best, worst))
         return lines
 
@@ -150,17 +173,17 @@ def build_index(source: Source, step: int) -> StepIndex:
     if "score" not in whole:
         numbers["score"] = np.array([_float(x) for x in source.row_column(step, "outcome") or [None] * size])
     numbers |= _score_parts(source.row_column(step, "score_parts") or [])
-    group, _ = _codes(source.row_column(step, "group") or [None] * size)
-    finish, endings = _codes(source.row_column(step, "finish_reason") or [None] * size)
-    best, worst = _extremes(group, numbers["score"])
+    group, finish, of = (
+        _named(source.row_column(step, name) or [None] * size) for name in ("group", "finish_reason", "data_source")
+    )
+    best, worst = _extremes(group.codes, numbers["score"])
     histograms = {"rewards": histogram(whole["rewards"])} if "rewards" in whole else {}
     there = [name for name, spread in spreads.items() if spread.seen]
     for batch in source.batches(step, ("response_mask", *there)) if there else ():
         for name in there:
             spreads[name].count(batch[name].values[batch["response_mask"].values.astype(bool)])
     histograms |= {name: spreads[name].histogram() for name in there}
-    endings, whitening = endings[:MAX_ENDINGS], moments.whitening()
-    return StepIndex(size, numbers, group, finish, endings, best, worst, histograms, whitening)
+    return StepIndex(size, numbers, group.codes, finish, of, best, worst, histograms, moments.whitening())
 
 
 def first_lines(source: Source, step: int, rows: Sequence[int]) -> list[RolloutLine]:
@@ -178,9 +201,10 @@ def first_lines(source: Source, step: int, rows: Sequence[int]) -> list[RolloutL
     numbers["length"] = np.zeros(size)
     for name, values in found.items():
         numbers[name][places] = values
-    none = np.full(size, -1, dtype=np.int32)
+    none = Named(np.full(size, -1, dtype=np.int32), [])
     nowhere = np.zeros(size, dtype=bool)
-    return StepIndex(size, numbers, none, none, [], nowhere, nowhere, {}, None).lines(source, step, rows, stored)
+    index = StepIndex(size, numbers, none.codes, none, none, nowhere, nowhere, {}, None)
+    return index.lines(source, step, rows, stored)
 
 
 def _batch(stored: Sequence[Mapping[str, Any]]) -> dict[str, Ragged]:
@@ -217,11 +241,11 @@ def _take(
             spread.look(batch[name].values[chosen])
 
 
-def _codes(values: Sequence[Any]) -> tuple[Array, list[str]]:
-    """Texts as whole numbers in their order; None is -1."""
+def _named(values: Sequence[Any]) -> Named:
+    """Texts as whole numbers in their order."""
     names = sorted({str(value) for value in values if value is not None})
     places = {name: code for code, name in enumerate(names)}
-    return np.array([-1 if value is None else places[str(value)] for value in values], dtype=np.int32), names
+    return Named(np.array([-1 if value is None else places[str(value)] for value in values], dtype=np.int32), names)
 
 
 def _score_parts(entries: Sequence[Any]) -> dict[str, Array]:

@@ -10,22 +10,27 @@ export function Conversation({ parts }: { parts: readonly Part[] }) {
   const { say } = usePrefs();
   const [open, setOpen] = useState(false);
   const template = parts.filter((part) => part.role === "template");
+  const end = parts.length - 1;
+  const tail = parts[end]?.role === "template" ? end : -1; // what asks for the answer stands beside the way to unfold it all
   const last = parts.findLastIndex((part) => part.role === "user");
   return (
     <div class="conversation" data-mark="prompt">
       {parts.map((part, i) =>
         part.role === "template" ? (
-          <Template key={i} part={part} open={open} />
+          i !== tail && ["template", ""].includes(parts[i + 1].role) && <Template key={i} part={part} open={open} />
         ) : part.role === "" ? (
           <p key={i} class="prompt">{part.text}</p>
         ) : (
-          <Turn key={i} part={part} whole={i === last} />
+          <Turn key={i} part={part} before={parts[i - 1]?.role === "template" ? parts[i - 1] : null} {...{ open }} whole={i === last} />
         ),
       )}
       {template.length > 0 && (
-        <button type="button" class="plain template-all" aria-expanded={open} onClick={() => setOpen(!open)}>
-          {open ? say("收起模板", "Fold the template") : say(`展开模板（${counted(template, say)}）`, `Show the template (${counted(template, say)})`)}
-        </button>
+        <div class="template-end">
+          {tail >= 0 && <Template part={parts[tail]} open={open} />}
+          <button type="button" class="plain template-all" aria-expanded={open} onClick={() => setOpen(!open)}>
+            {open ? say("收起模板", "Fold the template") : say(`展开模板（${counted(template, say)}）`, `Show the template (${counted(template, say)})`)}
+          </button>
+        </div>
       )}
     </div>
   );
@@ -50,13 +55,23 @@ function Template({ part, open }: { part: Part; open: boolean }) {
   );
 }
 
-function Turn({ part, whole }: { part: Part; whole: boolean }) {
+interface TurnProps {
+  part: Part;
+  /** The template's tokens before it. */
+  before: Part | null;
+  /** All of the template is shown. */
+  open: boolean;
+  whole: boolean;
+}
+
+function Turn({ part, before, open: template, whole }: TurnProps) {
   const { say, lang } = usePrefs();
   const [open, setOpen] = useState(false);
   const short = !whole && !open && part.text.length > LONG;
   return (
     <section class="turn" data-role={part.role}>
       <h3>
+        {before && <Template part={before} open={template} />}
         {roleName(part.role, lang)} <span class="muted">{counted([part], say)}</span>
       </h3>
       <p class={short ? "turn-text short" : "turn-text"}>{part.text}</p>

@@ -1,7 +1,7 @@
 /** The T × T picture of (γλ)^l δ_{t+l}: which later surprise (across) pays which earlier token (down). */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { FONT, ink, prepare, useWidth } from "./canvas";
-import { visible } from "./chips";
+import { visible, type Range } from "./chips";
 import { chosen, creditTerm, effectiveLambda, specOf } from "./credit";
 import { rgb } from "./colours";
 import type { Book } from "./facts";
@@ -12,32 +12,39 @@ import { usePrefs } from "./prefs";
 
 const MARGIN = 64;
 const FINEST = 640;
+const WIDEST = 160; // tokens in sight at once: of more, credit is a line along the diagonal
+const BEFORE = 40; // of them before the selected one; what pays it comes after
+const TYPICAL = 0.98; // of the terms keep to the colours' scale; a single score would make all others pale
 const LABELS = 44; // beyond this many tokens their names would not fit
 
 export interface CreditMapProps {
   book: Book;
   selected: number | null;
+  range: Range | null;
   onSelect: (t: number) => void;
 }
 
-export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
+export function CreditMap({ book, selected, range, onSelect }: CreditMapProps) {
   const { say, dark } = usePrefs();
   const [ref, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
   const [over, setOver] = useState<[number, number] | null>(null);
   const { tokens } = book.rollout;
-  const slots = useMemo(() => chosen(plain(book.columns.response_mask)), [book]);
+  const all = useMemo(() => chosen(plain(book.columns.response_mask)), [book]);
+  const [whole, setWhole] = useState(false);
+  const [first, last] = inSight(all, selected, range, whole);
+  const slots = useMemo(() => all.slice(first, last), [all, first, last]);
   const lam = book.settings.estimator === null ? book.settings.lam : effectiveLambda(book.settings.estimator, book.settings.lam ?? 1);
   const deltas = book.columns.deltas && slots.map((t) => book.columns.deltas[t] ?? 0);
   const decay = (book.settings.gamma ?? 1) * (lam ?? 1);
   const reach = specOf(book.settings.estimator)?.kind === "window" ? (book.settings.n ?? 5) : Infinity;
-  const limit = deltas ? deltas.reduce((m, d) => Math.max(m, Math.abs(d)), 0) : 0;
+  const limit = deltas ? typical(deltas) : 0;
   const side = Math.max(160, Math.min(width - MARGIN - 4, 640));
   const cell = slots.length ? side / slots.length : side;
 
   const image = useMemo(
     () => (deltas?.length ? mapImage(deltas, decay, reach, limit, dark) : null),
-    [book, decay, reach, limit, dark],
+    [book, slots, decay, reach, limit, dark],
   );
 
   useLayoutEffect(() => {
@@ -106,6 +113,19 @@ export function CreditMap({ book, selected, onSelect }: CreditMapProps) {
           </span>
         )}
       </p>
+      {(all.length > WIDEST || slots.length < all.length) && (
+        <p class="muted hint">
+          {slots.length < all.length
+            ? say(`第 ${slots[0]}–${slots.at(-1)} 个 token，共 ${tokens.length} 个；选别的 token，或在上面的曲线上拖出一段。`,
+                  `Tokens ${slots[0]}–${slots.at(-1)} of ${tokens.length}; choose another token, or drag over the curves above.`)
+            : say(`全部 ${tokens.length} 个 token。`, `All ${tokens.length} tokens.`)}{" "}
+          {!range && (
+            <button type="button" class="plain link" aria-pressed={whole} onClick={() => setWhole(!whole)}>
+              {whole ? say("只看所选的附近", "Only around the selected") : say("整条回答", "The whole response")}
+            </button>
+          )}
+        </p>
+      )}
       <div class="map-box" ref={ref}>
         <canvas
           ref={canvas}
@@ -159,6 +179,26 @@ function Term({ book, slots, deltas, decay, reach, earlier, later }: TermProps) 
       </span>
     </>
   );
+}
+
+/** Which of the chosen tokens are drawn: those of a range, else of a long response those around the selected one. */
+function inSight(all: readonly number[], selected: number | null, range: Range | null, whole: boolean): [number, number] {
+  if (range) {
+    const first = all.findIndex((t) => t >= range[0]);
+    const last = all.findIndex((t) => t >= range[1]);
+    return first < 0 ? [0, all.length] : [first, last < 0 ? all.length : Math.max(last, first + 1)];
+  }
+  if (whole || all.length <= WIDEST) return [0, all.length];
+  const at = Math.max(0, all.findIndex((t) => t >= (selected ?? 0)));
+  const first = Math.min(Math.max(0, at - BEFORE), all.length - WIDEST);
+  return [first, first + WIDEST];
+}
+
+/** The size of nearly all of the numbers, of few the largest. */
+function typical(numbers: readonly number[]): number {
+  const sizes = numbers.map(Math.abs).sort((a, b) => a - b);
+  const most = sizes.at(-1) ?? 0;
+  return sizes.length > LABELS ? sizes[Math.floor(TYPICAL * (sizes.length - 1))] || most : most;
 }
 
 /** Where something lies between two tokens that the policy did not choose. */

@@ -2,6 +2,7 @@
 import { has, paths, useData, useLatest, validationOf } from "./api";
 import { AnswerList, useColumn } from "./answer_list";
 import { usePrefs } from "./prefs";
+import { Question } from "./question";
 import { to } from "./route";
 import type { Prompts, Run, Through } from "./types";
 
@@ -62,7 +63,7 @@ export function HeldOut({ id, run, news, place, onPlace }: HeldOutProps) {
           </label>
         )}
       </div>
-      <p class="prompt">{through.question}</p>
+      <Question text={through.question} />
       <AnswerList id={answers} answers={through.answers} column={column} selected={null} />
       <p class="muted hint">
         {say("每次验证都用同样的提示和随机种子；点步数看每个 token 的账。", "Every validation uses the same prompts and seeds; a step leads to every token's account.")}{" "}

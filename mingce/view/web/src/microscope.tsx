@@ -30,6 +30,8 @@ export interface MicroscopeProps {
   selected: number | null;
   range: Range | null;
   level: Level;
+  /** The conversation before the response too. */
+  prompt: boolean;
   /** Another picture in place of the curves and the table. */
   picture?: ComponentChildren;
   /** What stands between the tokens and the table. */
@@ -41,7 +43,7 @@ export interface MicroscopeProps {
 }
 
 export function Microscope(props: MicroscopeProps) {
-  const { book, words, column, selected, range, level, picture, below, onSelect, onRange, onLevel } = props;
+  const { book, words, column, selected, range, level, prompt, picture, below, onSelect, onRange, onLevel } = props;
   const { say } = usePrefs();
   const [sheet, setSheet] = useState(false); // on a narrow screen the account lies over the page's lower end
   const { rollout, columns } = book;
@@ -52,9 +54,17 @@ export function Microscope(props: MicroscopeProps) {
   return (
     <div class="microscope">
       <div class="microscope-main">
-        <section class="card">
-          <Conversation parts={rollout.conversation} />
-        </section>
+        {prompt && (
+          <section class="card">
+            <Conversation parts={rollout.conversation} />
+          </section>
+        )}
+        {long && picture && (
+          <>
+            <section class="card"><Overview {...{ ...shared, columns, column, range, onRange }} /></section>
+            {picture}
+          </>
+        )}
         <section class="card">
           <Colouring {...props} limit={limit} />
           {(long || column === GAP) && !picture && <Overview {...{ ...shared, columns, column, range, onRange }} />}
@@ -70,7 +80,7 @@ export function Microscope(props: MicroscopeProps) {
         </section>
         <TurnsCard {...{ book, selected, onSelect }} />
         {below}
-        {picture ?? (
+        {picture ? !long && picture : (
           <section class="card">
             <h2>{say("所有列", "All columns")}</h2>
             <ColumnsTable tokens={rollout.tokens} columns={columns} texts={words.columns} formula={specOf(book.settings.estimator)?.formula}

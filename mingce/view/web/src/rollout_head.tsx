@@ -6,12 +6,18 @@ import { usePrefs } from "./prefs";
 import { to } from "./route";
 import type { Num, Rollout } from "./types";
 
-export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
+interface RolloutHeadProps {
+  id: string;
+  rollout: Rollout;
+  /** The question too: the conversation does not stand below. */
+  asked: boolean;
+}
+
+export function RolloutHead({ id, rollout, asked }: RolloutHeadProps) {
   const { say } = usePrefs();
   const { info, settings } = rollout;
   const siblings = rollout.siblings.filter((one) => has(paths.rollout(id, rollout.step, one.row)));
   const parts = Object.entries((info.score_parts as Record<string, number> | null) ?? {});
-  const bare = rollout.conversation.length === 1 && rollout.conversation[0].role === ""; // then it stands below as it is
   const facts: [string, string][] = [
     [say("得分", "score"), number(info.score as Num)],
     ...parts.map(([name, value]): [string, string] => [name, number(value)]),
@@ -48,7 +54,7 @@ export function RolloutHead({ id, rollout }: { id: string; rollout: Rollout }) {
           {say(`这条回答太长，只显示前 ${rollout.tokens.length.toLocaleString("zh-CN")} 个 token。`, `This rollout is too long; its first ${rollout.tokens.length.toLocaleString("en-GB")} tokens are shown.`)}
         </p>
       )}
-      {rollout.question && !bare && <p class="question">{rollout.question.slice(0, 300)}</p>}
+      {asked && rollout.question && <p class="question">{rollout.question.slice(0, 300)}</p>}
       <dl class="facts">
         {facts.map(([name, value]) => (
           <div key={name}>

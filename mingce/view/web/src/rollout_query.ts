@@ -3,7 +3,7 @@ import { useEffect, useMemo, useState } from "preact/hooks";
 import { exported, get, paths } from "./api";
 import type { Num, RolloutLine, Step } from "./types";
 
-export type Key = "row" | "group" | "score" | "kl" | "length" | "finish_reason" | "max_abs_advantage" | `part:${string}`;
+export type Key = "row" | "group" | "score" | "kl" | "length" | "finish_reason" | "data_source" | "max_abs_advantage" | `part:${string}`;
 export const PAGE = 100;
 const KEPT = 30;
 
@@ -12,6 +12,7 @@ export interface Asked {
   down: boolean;
   search: string;
   finish: string;
+  source: string;
   extreme: string;
   /** A row whose group alone is shown. */
   like: string;
@@ -24,6 +25,7 @@ export function read(query: URLSearchParams): Asked {
     down: word("down") === "1",
     search: word("search"),
     finish: word("finish"),
+    source: word("data_source"),
     extreme: word("extreme", "all"),
     like: word("like"),
   };
@@ -36,6 +38,7 @@ export function written(asked: Asked): Record<string, string | null> {
     down: asked.down ? "1" : null,
     search: asked.search || null,
     finish: asked.finish || null,
+    data_source: asked.source || null,
     extreme: asked.extreme === "all" ? null : asked.extreme,
     like: asked.like || null,
   };
@@ -111,12 +114,13 @@ function useCarried(_: string, data: Step, asked: Asked): Rows {
       (line) =>
         (!wanted || line.uid === asked.search || `${line.prompt}\n${line.response}`.toLowerCase().includes(wanted)) &&
         (!asked.finish || line.finish_reason === asked.finish) &&
+        (!asked.source || line.data_source === asked.source) &&
         (!asked.like || line.group === group) &&
         (asked.extreme === "all" || (asked.extreme === "best" ? line.best : line.worst)),
     );
     const sign = asked.down ? -1 : 1;
     return kept.sort((a, b) => sign * compare(value(a, asked.sort), value(b, asked.sort)) || a.row - b.row);
-  }, [data, asked.sort, asked.down, asked.search, asked.finish, asked.like, asked.extreme]);
+  }, [data, asked.sort, asked.down, asked.search, asked.finish, asked.source, asked.like, asked.extreme]);
   return { count: shown.length, line: (place) => shown[place], see: () => undefined, error: null, busy: false };
 }
 

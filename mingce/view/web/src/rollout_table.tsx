@@ -8,14 +8,15 @@ import { go, replace, to } from "./route";
 import type { RolloutLine, Step } from "./types";
 import { Windowed } from "./windowed";
 
-const TEXTS = new Set<Key>(["finish_reason", "group"]);
-const RISING = new Set<Key>(["row", "group"]); // sorted from the first on
+const TEXTS = new Set<Key>(["finish_reason", "group", "data_source"]);
+const RISING = new Set<Key>(["row", "group", "data_source"]); // sorted from the first on
 
 /** What this trainer wrote down: a column of dashes tells nothing. */
-function recorded({ rollouts, endings }: Step) {
+function recorded({ rollouts, endings, data_sources }: Step) {
   return {
     kl: rollouts.some((line) => line.kl !== null),
     finish: endings.length > 0 || rollouts.some((line) => line.finish_reason !== null),
+    sources: data_sources.length > 1,
     advantage: rollouts.some((line) => line.max_abs_advantage !== null),
   };
 }
@@ -31,6 +32,7 @@ export function RolloutTable({ id, data, query }: { id: string; data: Step; quer
     ["score", say("得分", "score")],
     ["group", say("提示", "prompt")],
     ["response", say("回答", "response")],
+    ...(there.sources ? [["data_source", say("来源", "source")] as [Key, string]] : []),
     ...data.parts.map((part): [Key, string] => [`part:${part}`, part]),
     ...(there.kl ? [["kl", "KL"] as [Key, string]] : []),
     ["length", say("长度", "length")],
@@ -102,6 +104,14 @@ function Filters({ id, data, asked, count, onChange }: FiltersProps) {
           ))}
         </select>
       )}
+      {data.data_sources.length > 1 && (
+        <select aria-label={say("数据来源", "Data source")} value={asked.source} onChange={(event) => onChange({ source: event.currentTarget.value })}>
+          <option value="">{say("所有来源", "any source")}</option>
+          {data.data_sources.map((name) => (
+            <option key={name}>{name}</option>
+          ))}
+        </select>
+      )}
       {asked.like && (
         <>
           <button type="button" class="tag" onClick={() => onChange({ like: "" })}>
@@ -129,7 +139,7 @@ interface RowProps {
 
 function Row({ id, data, line, onGroup }: RowProps) {
   const { say } = usePrefs();
-  if (!line) return <tr class="waiting"><td colSpan={8 + data.parts.length}>…</td></tr>;
+  if (!line) return <tr class="waiting"><td colSpan={9 + data.parts.length}>…</td></tr>;
   const open = to.rollout(id, data.step, line.row);
   const there = recorded(data);
   return (
@@ -150,6 +160,7 @@ function Row({ id, data, line, onGroup }: RowProps) {
         </button>
       </td>
       <td class="text">{line.response}</td>
+      {there.sources && <td class="source" title={line.data_source ?? undefined}>{line.data_source ?? "–"}</td>}
       {data.parts.map((part) => (
         <td key={part} class="number">{number(line.parts?.[part])}</td>
       ))}

@@ -8,6 +8,8 @@ export interface ChartPlan {
 const FIRST: (string | RegExp)[][] = [
   ["critic/score/mean", "val/accuracy_sampled", "val/accuracy_greedy"],
   [/^score\//],
+  [/^critic\/score\/mean\//],
+  [/^val\/accuracy_sampled\//],
   ["critic/kl"],
   ["actor/entropy"],
   ["critic/vf_loss"],

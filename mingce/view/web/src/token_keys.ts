@@ -7,7 +7,10 @@ export interface RangeKeys {
   onRange: (range: Range | null, selected: number) => void;
 }
 
-export function useTokenKeys(count: number, selected: number | null, onSelect: (t: number) => void, marking?: RangeKeys): void {
+/** Whether the text moves to the selected token: as the page opens too, only as one walks, or never, for a picture is looked at. */
+export type Follow = "always" | "walking" | "never";
+
+export function useTokenKeys(count: number, selected: number | null, onSelect: (t: number) => void, marking?: RangeKeys, follow: Follow = "always"): void {
   const at = useRef(selected); // moves with the key at once: a second key may come before the page has drawn the first
   at.current = selected;
   const anchor = useRef<number | null>(null);
@@ -38,7 +41,7 @@ export function useTokenKeys(count: number, selected: number | null, onSelect: (
   useEffect(() => {
     const opened = first.current;
     first.current = false;
-    if (selected === null || (opened && selected === 0)) return;
+    if (selected === null || follow === "never" || (opened && (selected === 0 || follow === "walking"))) return;
     const chip = document.querySelector<HTMLElement>(`.chip[data-t="${selected}"]`);
     const box = chip?.getBoundingClientRect();
     if (!chip || !box) return;

@@ -84,6 +84,7 @@ export interface RolloutLine {
   length: number;
   finish_reason: string | null;
   max_abs_advantage: number | null;
+  data_source: string | null;
   prompt: string;
   question: string;
   response: string;
@@ -118,7 +119,7 @@ export interface Table {
   groups: Group[];
 }
 
-/** A step's first rollouts, how its numbers are spread, the names of the parts of a score and of the endings. */
+/** A step's first rollouts, how its numbers are spread, the names of the parts of a score, endings and data sources. */
 export interface Step {
   step: number;
   rollouts: RolloutLine[];
@@ -129,6 +130,7 @@ export interface Step {
   histograms: Record<string, Histogram> | null;
   parts: string[];
   endings: string[];
+  data_sources: string[];
   settings: AccountSettings;
   whitening: Whitening | null;
 }

@@ -14,11 +14,13 @@ import { firstLevel, remember, usePrefs } from "../prefs";
 import { replace, to } from "../route";
 import { RolloutHead } from "../rollout_head";
 import type { Level, Rollout as RolloutData, Texts } from "../types";
-import { useTokenKeys } from "../token_keys";
+import { useTokenKeys, type Follow } from "../token_keys";
 import { askedFor, rewrite, type WhatIf, written } from "../whatif";
 import { WhatIfPanel } from "../whatif_panel";
 
 export type View = "microscope" | "map" | "whatif";
+
+const FOLLOW: Record<View, Follow> = { microscope: "always", whatif: "walking", map: "never" };
 
 export interface RolloutProps {
   id: string;
@@ -89,7 +91,7 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
   useTokenKeys(rollout.tokens.length, selected, select, {
     range,
     onRange: (marked, token) => replace(address({ range: marked, token })),
-  });
+  }, FOLLOW[view]);
   useEffect(() => remember("level", level), [level]);
 
   const summed = rollout.settings.estimator === null || effectiveLambda(rollout.settings.estimator, 1) !== null || view === "map";
@@ -100,7 +102,7 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
   ];
   return (
     <>
-      <RolloutHead id={id} rollout={rollout} />
+      <RolloutHead id={id} rollout={rollout} asked={view !== "microscope"} />
       <nav class="tabs" aria-label={say("看法", "Views")}>
         {tabs.map(([name, text]) => (
           <a key={name} href={address({ view: name })} aria-current={name === view ? "page" : undefined}>
@@ -114,7 +116,8 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
       {view === "whatif" && <WhatIfPanel rollout={rollout} what={what} onChange={setWhat} />}
       <Microscope
         {...{ book, words, column, selected, range, level }}
-        picture={view === "map" ? <CreditMap book={book} selected={selected} onSelect={select} /> : undefined}
+        prompt={view === "microscope"}
+        picture={view === "map" ? <CreditMap {...{ book, selected, range }} onSelect={select} /> : undefined}
         below={view === "microscope" && selected !== null && <AskPanel {...{ dialogue, book, level }} t={selected} onSelect={select} />}
         onColumn={(name) => replace(address({ column: name }))}
         onSelect={select}

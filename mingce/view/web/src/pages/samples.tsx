@@ -2,13 +2,13 @@
 import { useMemo } from "preact/hooks";
 import { has, paths, useData } from "../api";
 import { useColumn } from "../answer_list";
-import { visible } from "../chips";
 import { paint } from "../colours";
 import { Legend } from "../legend";
 import { Await } from "../loading";
 import { scaleOf } from "../derived";
 import { number } from "../numbers";
 import { usePrefs } from "../prefs";
+import { Question } from "../question";
 import { replace, to } from "../route";
 import { useKeys } from "../keys";
 import type { Answer, Through } from "../types";
@@ -45,7 +45,7 @@ function Side({ id, step, row, query, found }: SamplesProps & { found: Through }
   return (
     <>
       <section class="card">
-        <p class="prompt">{found.question}</p>
+        <Question text={found.question} />
         <div class="chips-head">
           <label>
             {say("与哪条比", "Compared with")}
@@ -119,7 +119,7 @@ function Sample({ id, answer, base, column, limit }: SampleProps) {
           <span key={t} class={parts !== null && t < parts ? "same" : t === parts ? "differs" : undefined}
             style={parts !== null && t < parts ? undefined : paint(mask && !mask[t] ? null : (values?.[t] ?? null), limit, dark)}
             title={`${t} · ${number(values?.[t])}`}>
-            {readable(token.text)}
+            {token.text}
           </span>
         ))}
         {parts === answer.tokens.length && !whole && <span class="differs">∅</span>}
@@ -128,6 +128,3 @@ function Sample({ id, answer, base, column, limit }: SampleProps) {
     </article>
   );
 }
-
-/** As text: line breaks break lines, what is empty is shown. */
-const readable = (text: string): string => (text.trim() === "" && !text.includes(" ") && !text.includes("\n") ? visible(text) : text);

@@ -76,11 +76,13 @@ function Facts({ data }: { data: StepData }) {
   const { settings, whitening } = data;
   const facts: [string, string][] = [
     ...(settings.estimator ? [[say("估计器", "estimator"), settings.estimator] as [string, string]] : []),
-    ...settingsRead(settings).map(([symbol, value]): [string, string] => [symbol, number(value)]),
+    ...settingsRead(settings).filter(([, value]) => value !== null).map(([symbol, value]): [string, string] => [symbol, number(value)]),
     ...(settings.beta !== null ? [["β", number(settings.beta)] as [string, string]] : []),
-    ["ε", `${number(settings.clip_low)} / ${number(settings.clip_high)}`],
+    ...(settings.clip_low !== null || settings.clip_high !== null
+      ? [["ε", `${number(settings.clip_low)} / ${number(settings.clip_high)}`] as [string, string]]
+      : []),
   ];
-  if (whitening) facts.push(["μ(A)", number(whitening.mean)], ["σ(A)", number(whitening.std)], [say("token 数", "tokens"), String(whitening.count)]);
+  if (whitening) facts.push(["μ(A)", number(whitening.mean)], ["σ(A)", number(whitening.std)], [say("token 数", "tokens"), whitening.count.toLocaleString("en-GB")]);
   return (
     <dl class="facts">
       {facts.map(([name, value]) => (

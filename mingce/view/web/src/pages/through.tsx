@@ -7,6 +7,7 @@ import { paint } from "../colours";
 import { Await } from "../loading";
 import { largest, number } from "../numbers";
 import { usePrefs } from "../prefs";
+import { Question } from "../question";
 import { to } from "../route";
 import { Sparkline } from "../sparkline";
 import type { Answer, Run, Prompts as PromptsData, Recurring, Through as ThroughData } from "../types";
@@ -71,7 +72,7 @@ function Answers({ id, prompt, answers }: { id: string; prompt: string; answers:
   return (
     <>
       <section class="card">
-        <p class="prompt">{prompt}</p>
+        <Question text={prompt} />
         <div class="chips-head">
           <label>
             {say("按哪一列着色", "Colour by")}
