@@ -129,6 +129,8 @@ class Conversation:
         self.result: float | None = None  # that number
         self.scalars: dict[str, float] = {}  # single numbers of the last sum worked by hand
         self.last = ""  # the question before
+        self.said_last = ""  # the last answer's text
+        self.told: list[tuple[str, str]] = []  # topics and their parts, as they were told
         self.sum: Sum | None = None  # the last sum over typed lists
         self.setting: str | None = None  # the setting spoken of last
         self.key = level  # the level or part of the last answer
@@ -148,6 +150,7 @@ class Conversation:
             answer = Answer(self.lang, str(problem))
         if answer.choices:
             self.choices = answer.choices
+        self.said_last = answer.text or self.said_last
         return answer
 
     def _answer(self, question: str) -> Answer:
@@ -189,8 +192,10 @@ class Conversation:
             return None
         scalars = read_scalars(request.subject)
         found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
-        again = found is not None and ("sum", found[0].text) in self.said
-        if found is None or (again and request.wants & {"why", "what_if", "lost", "claim"}):
+        if found is None:
+            return None
+        again = ("sum", found[0].text) in self.said
+        if again and (request.wants & {"why", "what_if", "lost", "claim"} or found[1].same_numbers(self.sum)):
             return None  # a sum that was told is not asked for again
         answer, self.sum = found
         self.said.add(("sum", answer.text))
@@ -232,6 +237,7 @@ class Conversation:
     def tell(self, topic_id: str, key: str, *, alone: bool = False) -> Answer:
         """A topic at a level, or one of its parts; that `alone`, or followed by the engineer's answer."""
         self.topic, self.quantity, self.key = topic_id, None, key
+        self.told.append((topic_id, key))
         self.mark(topic_id, key)
         mark = (lambda topic, part: True) if alone else self.mark
         answer = told(TOPICS[topic_id], legible(self.rollout), self.token, key, self.lang, mark)
@@ -269,6 +275,7 @@ class Conversation:
     def as_number(self, quantity: str, answer: Answer) -> Answer:
         """The answer, after which the quantity is what is talked about."""
         self.quantity = quantity
+        self.told.append(("", quantity.partition("(")[0]))
         return answer
 
     def another_example(self) -> None:

@@ -117,7 +117,7 @@ def _delta(sheet: Sheet) -> None:
 
 
 def _advantage(sheet: Sheet) -> None:
-    if sheet.has("returns", "values") and not sheet.has("advantages"):
+    if sheet.has("returns", "values") and not sheet.has("advantages") and not sheet.has("new_values"):
         back, value = sheet.known["returns"], sheet.known["values"]
         sheet.found["R − V"] = back - value
         sheet.add(f"R − V = {shown(back)} − {_bracketed(value)} = {shown(back - value)}")

@@ -26,3 +26,15 @@ def patterns(file: str, key: str) -> tuple[re.Pattern[str], ...]:
 def alternatives(file: str, key: str) -> re.Pattern[str]:
     """All patterns under a heading as one."""
     return re.compile("|".join(pattern.pattern for pattern in patterns(file, key)), re.IGNORECASE)
+
+
+_BECOMES = re.compile(
+    r"\s*(?:改成|改为|换成|变成|变为|设成|设为|调成|调到|"
+    r"\b(?:(?:is |was )?(?:changed|set) to|becomes|goes to|were)\b)\s*"
+    r"(?=[\d.−-])"
+)
+
+
+def becoming(text: str) -> str:
+    """`A 换成 −2`, "the advantage becomes −2" as `A = −2`."""
+    return _BECOMES.sub(" = ", text)

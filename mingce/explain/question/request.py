@@ -66,7 +66,7 @@ _BRACKETS = rf"[\[［]{{1,2}}\s*({_NUMBER}(?:{_GAP}{_NUMBER})*)\s*[\]］]{{1,2}}
 _PLAIN = rf"({_NUMBER}(?:{_GAP}{_NUMBER})+)"
 _ROW = re.compile(
     rf"(?:[A-Za-z]+\s*的\s*)?(?<![A-Za-z_])({'|'.join(sorted(map(re.escape, _NAMES), key=len, reverse=True))})"
-    rf"(?![A-Za-z_])\s*(?:=|＝|:|：|是|为|are|is)?\s*(?:{_BRACKETS}|[(（]?{_PLAIN}[)）]?)"
+    rf"(?![A-Za-z_])(?!\[[-−]?\d{{1,5}}\])\s*(?:=|＝|:|：|是|为|are|is)?\s*(?:{_BRACKETS}|[(（]?{_PLAIN}[)）]?)"
 )
 _TOKENS = re.compile(r"(?<![A-Za-z_])tokens\s*(?:=|＝|:|：)\s*[\[［]([^\]］]*)[\]］]")
 _PAIR = re.compile(
@@ -185,6 +185,8 @@ def read_request(text: str, last_setting: str | None = None) -> Request:
         if not settings and not columns and last_setting is not None and (match := pattern.search(rest)):
             settings[last_setting] = numbers(match[1])[0]
             rest, decimals = pattern.sub(" ", rest), ()
+    without = " ".join(_asks("lost").sub(" ", subject).split())
+    subject = without if re.search(r"\w{2}", without) else subject
     wants = frozenset(key for key in _WANTS if _asks(key).search(text if key in ("claim", "what_if") else rest))
     rest = without_places(rest)
     for key in _TAKEN_OUT:

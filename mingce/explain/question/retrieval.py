@@ -94,8 +94,8 @@ def guess_points(question: str, at_hand: Collection[str] = (), context: str = ""
     scores = {}
     for name in dict.fromkeys([*best, *near, OTHER]):
         topic, _, key = name.partition(POINT)
-        alike = max(likeness(name, asked), AFTER * likeness(name, joined) if joined else 0.0)
-        score = MODEL * math.log(own.get(name, 0.0) + 1e-6) + LIKENESS * alike
+        nearness = max(likeness(name, asked), AFTER * likeness(name, joined) if joined else 0.0)
+        score = MODEL * math.log(own.get(name, 0.0) + 1e-6) + LIKENESS * nearness
         score += TOPIC * math.log(topics.get(topic, 0.0) + FLOOR) + bonus.get(topic, 0.0)
         scores[name] = (
             score + (general if not key or key.endswith("what") else 0.0) + (0.0 if key or name == OTHER else broad)
@@ -136,11 +136,12 @@ def likeness(name: str, asked: Mapping[int, float]) -> float:
     point = TOPICS[topic].points.get(f"{POINT}{key}") if topic in TOPICS else None
     if point is None:
         return PLAIN
-    near = sorted((_cosine(asked, _vector(phrase)) for asked_in in point.asked for phrase in asked_in), reverse=True)
+    near = sorted((alike(asked, _vector(phrase)) for asked_in in point.asked for phrase in asked_in), reverse=True)
     return near[0] / 2 + sum(near[:NEAREST]) / NEAREST / 2 if near else 0.0
 
 
-def _cosine(a: Mapping[int, float], b: Mapping[int, float]) -> float:
+def alike(a: Mapping[int, float], b: Mapping[int, float]) -> float:
+    """The cosine of two vectors."""
     small, large = (a, b) if len(a) < len(b) else (b, a)
     return sum(x * large[place] for place, x in small.items() if place in large)
 

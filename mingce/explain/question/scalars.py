@@ -8,6 +8,7 @@ from functools import cache
 
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
+from mingce.explain.patterns import becoming
 
 _NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\d|\.\d|\s*[,，]\s*[-−]?\d)"
 _CHANCE = r"(?P<chance>\d*\.?\d+)\s*(?P<percent>%|percent)?(?![\d.]*\d)"
@@ -88,6 +89,9 @@ _FINAL_REWARDS = tuple(
         r"(?:只有|仅)?(?:在)?(?:最后|末尾|最终|结尾|句末)(?:的|一个|一步|那个|处|位置|那?个?\s?token\s?){0,3}(?:才|上)?"
         r"(?:有|给|得|拿|打|获得|收到)了?(?:到|一个)?\s*(?:奖励|得分|分数)?\s*(?:是|为|=|:|：)?\s*<n>",
         r"(?:整条|整个|全句|整句)(?:回答|答案|回复)?[^\d。；;?？，−-]{0,6}?(?:得分?|打分?|给|拿|评)了?\s*(?:是|为|到)?\s*<n>",
+        r"(?:奖励|得分|分数)[^\d。；;?？−-]{0,6}(?:只有|仅)?(?:在)?最后(?:的|一个|一步|那个|\s?token\s?){1,3}(?:上)?\s*(?:是|为|=|:|：)\s*<n>"
+        r"(?=[^。；;]{0,8}(?:其余|其他|其它|别的|前面|都是|均为|全))",
+        rf"\b(?:reward|score)s?\b[^\d.;?,，−-]{{0,16}}?<n>\s*(?:only )?{_LAST_TOKEN}",
         r"\bexcept (?:for |at |on )?(?:the )?(?:very )?(?:last|final)(?: one| token| step)?[^\d.;?−-]{0,24}?<n>",
         r"除了?(?:最后|末尾)(?:一个|一步)?\s*(?:token)?\s*(?:的?奖励)?(?:是|为|有|得|给)\s*<n>",
         r"\b(?:answer|response|completion|whole answer|it) (?:as a whole )?(?:is |was |got |gets )?(?:scored?|scores|"
@@ -109,6 +113,7 @@ def read_scalars(text: str) -> dict[str, float]:
     """The single numbers that are given a name; lists are not read here."""
     whole = text
     changed, text = _of_changes(text)
+    text = becoming(text)
     bounds, text = _of_bounds(text)
     chances, text = _of_chances(text)
     scalars = {**chances, **changed, **bounds}

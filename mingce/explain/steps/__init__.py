@@ -6,13 +6,24 @@ from collections.abc import Callable
 
 from mingce.explain.answer import Answer
 from mingce.explain.conversation import Conversation, Turn
+from mingce.explain.steps.elsewhere import in_trainer
 from mingce.explain.steps.follow_up import draw, follow_up, other_number, out_of_range
-from mingce.explain.steps.numbers import continued, most_changed, number, number_by_hand, origin, typed_numbers
+from mingce.explain.steps.numbers import (
+    continued,
+    most_changed,
+    number,
+    number_by_hand,
+    origin,
+    typed_numbers,
+    walked_through,
+)
 from mingce.explain.steps.pasted import code, pair, save
+from mingce.explain.steps.recap import recap
 from mingce.explain.steps.subject import last_resort, point, quantity_alone, stated, subject, supposed
 
 Step = Callable[[Conversation, Turn], Answer | None]
 STEPS: tuple[Step, ...] = (
-    save, code, pair, stated, out_of_range, draw, origin, continued, most_changed, supposed, number_by_hand,
-    typed_numbers, other_number, point, follow_up, number, quantity_alone, subject, last_resort,
+    save, code, pair, recap, in_trainer, stated, out_of_range, draw, walked_through, origin, continued, most_changed,
+    supposed, number_by_hand, typed_numbers, other_number, point, follow_up, number, quantity_alone, subject,
+    last_resort,
 )  # fmt: skip

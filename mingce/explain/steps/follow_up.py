@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from mingce.base.texts import sentence
+from mingce.explain.account_texts import LEVELS
 from mingce.explain.answer import Answer, example_line, legible, topic_answer
 from mingce.explain.chart import bars, clip_curve, credit_map
 from mingce.explain.compose import Retelling, part_after
@@ -12,6 +13,7 @@ from mingce.explain.conversation import STARTERS, Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.menu import example_answer
 from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.mood import asks_whether
 from mingce.explain.question.quantities import read_statistics, without_quantities
 from mingce.explain.topic import POINT, Topic
 from mingce.explain.topics import TOPIC_OF, TOPICS
@@ -20,6 +22,7 @@ FEW = 6
 """So many letters besides a quantity's name are no other subject."""
 DRAWN = ("rewards", "values", "deltas", "advantages", "returns")
 CLIP = 0.2
+_PICTURES = ("analogy", "child")
 _CLIPS = frozenset({"ppo_clip", "min_max", "clip_higher", "clip_fraction", "dual_clip"})
 _CREDIT = frozenset({
     "a_not_delta", "credit_backward", "gamma_lambda", "gae_variance", "credit_allocations", "excess_sum", "mc_vs_gae",
@@ -74,6 +77,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         return _nothing_yet(talk, turn)
     if turn.places:
         talk.token = turn.places[0].index
+    if "another" in turn.wants and talk.key in _PICTURES and (answer := _another_picture(talk)) is not None:
+        return answer
     if "another" in turn.wants:
         talk.another_example()
     if talk.quantity is not None:
@@ -101,6 +106,19 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     if turn.wants & {"example", "another"} and not answer.tables:
         answer = replace(answer, tables=example_answer(talk).tables)
     return answer
+
+
+def _another_picture(talk: Conversation) -> Answer | None:
+    """After a comparison with everyday life: the topic's other one."""
+    other = next(
+        (
+            key
+            for key in _PICTURES
+            if talk.topic and key in {*LEVELS, *TOPICS[talk.topic].parts} and not talk.was_told(talk.topic, key)
+        ),
+        None,
+    )
+    return None if other is None or talk.topic is None else talk.tell(talk.topic, other, alone=True)
 
 
 def _only_code(talk: Conversation, topic: Topic) -> Answer:
@@ -136,7 +154,13 @@ def other_number(talk: Conversation, turn: Turn) -> Answer | None:
     """After a number: another quantity of the same example, or the same at another token."""
     request = turn.request
     typed = not talk.rollout.has_texts and turn.quantities and "how_much" not in turn.wants
-    if (talk.quantity is None and not typed) or turn.wants & _TOLD or "compare" in turn.wants or request.changes:
+    if (
+        asks_whether(request.text)
+        or (talk.quantity is None and not typed)
+        or turn.wants & _TOLD
+        or "compare" in turn.wants
+        or request.changes
+    ):
         return None
     left = len(without_quantities(request.rest).strip())
     if left > FEW or len(turn.quantities) > 1 or not (turn.quantities or turn.places):

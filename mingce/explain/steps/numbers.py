@@ -51,6 +51,12 @@ _ASKS_ORIGIN = re.compile(
     r"怎么(?:算)?(?:来|出来|得来|得到)|哪来|哪里来|从哪|是怎么|comes? from|where|how (?:do|did) (?:you|we|i) get",
     re.IGNORECASE,
 )
+_WHICH = re.compile(
+    r"(?:哪|什么)(?:一?个)?(?:时刻|时候|时间|位置|状态|地方|步)的?(?!.{0,6}最)|"
+    r"\b(?:which|what) (?:moment|time|position|state|point)\b",
+    re.IGNORECASE,
+)
+"""Asks where a number belongs, not how large it is."""
 _WHETHER = re.compile(r"[吗么吧]\s*[？?。]?\s*$|是不是|\b(?:does|is|do|are)\b.*\?", re.IGNORECASE)
 _ABOUT = (
     ("ref_log_probs", "kl_estimators"), ("advantages", "ppo_clip"), ("ratio", "ppo_clip"),
@@ -149,6 +155,8 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if usual(request.subject) and not places:
         return None
+    if _WHICH.search(request.text):
+        return None
     why, how_much = "why" in request.wants, "how_much" in request.wants
     extreme = any(one.startswith(("max(", "min(")) for one in read_statistics(request.subject))
     if (why and not places and not extreme) or (not places and turn.topic == OTHER):
@@ -226,6 +234,13 @@ def _said(supposed: tuple[Supposition, ...], lang: str) -> str:
         key = "tutor.supposed_everywhere" if one.slot is None else "tutor.supposed_there"
         parts.append(sentence(key, lang, formula=f"{symbol} → {made}"))
     return " ".join(parts)
+
+
+def walked_through(talk: Conversation, turn: Turn) -> Answer | None:
+    """The whole example is to be computed once, from the rewards on."""
+    if not alternatives("requests", "whole_example").search(turn.request.text) or turn.places:
+        return None
+    return talk.derive(["rewards", "deltas", "advantages"])
 
 
 def most_changed(talk: Conversation, turn: Turn) -> Answer | None:

@@ -59,6 +59,8 @@ def point(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if turn.at_hand and talk.quantity is None and turn.wants & _PARTS and request.vague and not _sure(turn):
         return None  # the topic at hand has a part for that
+    if "lost" in turn.wants and not turn.at_hand:
+        return None  # the subject itself, plainly
     found = leading(talk, turn)
     if not found:
         return None
@@ -147,7 +149,7 @@ def quantity_alone(talk: Conversation, turn: Turn) -> Answer | None:
 def subject(talk: Conversation, turn: Turn) -> Answer | None:
     """The topic a question is about, and whether what it claims holds."""
     judged: list[Judgement] = []
-    topic, found = _topic(turn), leading(talk, turn)
+    topic, found = _topic(turn), [] if "lost" in turn.wants else leading(talk, turn)
     equation = judge_equation(turn.request.text, talk.rollout, talk.lang)
     claims = _claims(turn) or equation is not None
     if claims or asks_whether(turn.request.text):
@@ -164,6 +166,8 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if topic == OTHER:
         number = talk.derive(turn.quantities, turn.places[0] if turn.places else None) if turn.quantities else None
         return replace(number or Answer(talk.lang, "", choices=talk.near(turn)), judgements=tuple(judged))
+    if "lost" in turn.wants and not judged and not turn.at_hand:
+        return _plainly(talk, topic)
     plain = not turn.wants & _OTHER_PARTS and not turn.request.level and not turn.request.columns
     key = key_for(talk, turn, topic)
     if key == "engineer" and defines(turn.request.subject) and "definition" in TOPICS[topic].parts:
@@ -175,6 +179,15 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if judged:
         answer = replace(answer, text=without_verdict(answer.text))  # the claim has its own
     return replace(answer, judgements=tuple(judged))
+
+
+def _plainly(talk: Conversation, topic: str) -> Answer:
+    """A subject that was not understood elsewhere: what it is in a sentence, then as for a child."""
+    answer = talk.tell(topic, "child")
+    if "definition" not in TOPICS[topic].parts:
+        return answer
+    definition = part_text(TOPICS[topic], legible(talk.rollout), talk.at(), "definition", talk.lang)
+    return replace(answer, text=f"{definition}\n\n{answer.text}")
 
 
 def _sure(turn: Turn) -> bool:

@@ -13,7 +13,7 @@ from mingce.base.texts import sentence
 from mingce.explain.answer import Answer, Table
 from mingce.explain.code_refs import resolve
 from mingce.explain.question.scalars import read_final_reward
-from mingce.explain.sums import averages, chances, credit, formulas, rows, training
+from mingce.explain.sums import averages, chances, credit, formulas, rows, spread, training
 from mingce.explain.sums.groups import LONGEST, group_sum
 from mingce.explain.sums.lists import (
     NUMBER,
@@ -28,11 +28,12 @@ from mingce.explain.sums.lists import (
 from mingce.specs.estimators import remax
 
 LARGEST, SHORT, LONGEST_TEXT = 1e9, 60, 1000
-_TURNS = frozenset({"explained", "mse", "whiten"})
+_ONCE = frozenset({"answers_each", "other_std", "clipping"})
+"""What is asked of a sum once: the next question does not go on with it."""
+_TURNS = frozenset({"explained", "mse", "whiten", *_ONCE})
 """Sums whose name alone asks for another of the same numbers."""
 _ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
 _ASKED_ABOUT = ("grad_norm", "group_size", "length", "steps", "sampled", "measured", "epochs")
-_RETURNS = re.compile(r"(?<![A-Za-z_])R\s*[=:：]")
 _LAST = re.compile(r"最后|last", re.IGNORECASE)
 _ALL = re.compile(
     r"(?:全(?:部)?(?:都)?(?:是|为|得|拿)?|都(?:是|为|得))\s*(?P<zh>\d+(?:\.\d+)?)|\b(?:all|every\w*)\b[^.?]{0,24}?\b(?P<en>\d+(?:\.\d+)?)\b|"
@@ -55,6 +56,10 @@ class Sum:
     methods: tuple[str, ...] = ()
     names: tuple[str, ...] = ()
     """The sums that were asked for, by their names in texts/quantities."""
+
+    def same_numbers(self, other: Sum | None) -> bool:
+        """Whether both are worked out of the same numbers."""
+        return other is not None and replace(self, names=()) == replace(other, names=())
 
 
 @dataclass
@@ -157,7 +162,7 @@ def _going_on(asked: Asked, earlier: Sum) -> Asked | None:
     return Asked(
         asked.text, asked.lang, {**earlier.lists, **lists}, {**earlier.scalars, **asked.scalars},
         {**earlier.settings, **asked.settings}, {**earlier.counts, **counts}, methods or list(earlier.methods),
-        frozenset(earlier.names) - {"how"} | asked.names, earlier,
+        frozenset(earlier.names) - {"how", *_ONCE} | asked.names, earlier,
     )  # fmt: skip
 
 
@@ -233,39 +238,6 @@ def _same_for_all(text: str, count: int) -> list[float] | None:
     return [float(said) if said else 1.0 if match["right"] else 0.0] * count
 
 
-def _whitened(asked: Asked) -> Answer | None:
-    if len(asked.lists) != 1 or not asked.says("whiten") or set(asked.lists) & {"values", "losses", "lengths"}:
-        return None
-    row = next(iter(asked.lists.values()))
-    white, mean, std, biased = rows.whitened(row)
-    asked.code.append("mingce.algorithms.masking.masked_whiten")
-    lines = [f"μ = {shown(mean)}", f"σ = √(Σ(A − μ)²/{len(row) - 1}) = {shown(std)}"]
-    lines += [
-        f"({shown(x)} − {rows.bracketed(mean)})/{shown(std)} = {shown(y)}" for x, y in zip(row, white, strict=True)
-    ]
-    key = "sum_whitened" if std > 0 else "sum_whitened_flat"
-    return asked.answer(key, lines[:LONGEST], row=rows.listed(white), std=shown(std), biased=shown(biased))
-
-
-def _explained(asked: Asked) -> Answer | None:
-    back, values = asked.lists.get("returns"), asked.lists.get("values")
-    if back is None and _RETURNS.search(asked.text):
-        back = asked.lists.get("rewards")  # a capital R
-    if back is None or values is None or len(back) != len(values) or not asked.says("explained", "mse"):
-        return None
-    total, rest, explained = rows.explained(back, values)
-    asked.code.append("mingce.metrics._explained_variance")
-    errors = [a - b for a, b in zip(back, values, strict=True)]
-    lines = [f"R − V = {rows.listed(errors)}", f"Var(R) = {shown(total)}", f"Var(R − V) = {shown(rest)}"]
-    if total > 0:
-        lines.append(f"1 − {shown(rest)}/{shown(total)} = {shown(explained)}")
-    error = math.fsum(x * x for x in errors) / len(errors)
-    lines.append(f"MSE = mean((R − V)²) = {shown(error)};  ½·MSE = {shown(error / 2)}")
-    if not asked.says("explained"):
-        return asked.answer("sum_mse", lines, error=shown(error), half=shown(error / 2))
-    return asked.answer("sum_explained" if total > 0 else "sum_explained_flat", lines, explained=shown(explained))
-
-
 def _kl_row(asked: Asked) -> Answer | None:
     """The KL estimates of two rows of log-probs, and the rewards they make."""
     policy = asked.lists.get("new_log_probs") or asked.lists.get("old_log_probs")
@@ -284,7 +256,9 @@ def _kl_row(asked: Asked) -> Answer | None:
     score = asked.scalars.get("scores") if score is None else score
     asked.scalars |= {} if score is None else {"scores": score}
     if beta is None and score is None:
-        return asked.answer("sum_kl", lines, rows="; ".join(lines[1:]))
+        wanted = {name.lower() for name in _ESTIMATE.findall(asked.text)} if asked.earlier is not None else set()
+        said = [line for line in lines[1:] if not wanted or line.partition(" ")[0] in wanted]
+        return asked.answer("sum_kl", lines, rows="; ".join(said))
     beta, scores = rows.BETA if beta is None else beta, asked.lists.get("scores")
     if scores is None or len(scores) != len(ref):
         scores = [0.0] * (len(ref) - 1) + [0.0 if score is None else score]
@@ -327,6 +301,8 @@ def _ratio_row(asked: Asked) -> Answer | None:
     lines = [f"log π − log π_old = {rows.listed([b - a for a, b in zip(old, new, strict=True)])}"]
     lines += [f"ρ = {rows.listed(ratios)}", f"s = exp(mean(log π − log π_old)) = exp({shown(-drift)}) = {shown(one)}"]
     lines.append(f"approx_kl = mean(log π_old − log π) = {shown(drift)}")
+    if asked.says("clipping") and asked.earlier is not None and not _credited(asked):
+        return _stopped(asked, ratios)
     advantages = asked.lists.get("advantages") or [asked.scalars["advantages"]] * len(old) if _credited(asked) else None
     if advantages is not None and len(advantages) == len(old):
         eps = asked.settings.get("clip", rows.CLIP)
@@ -334,6 +310,17 @@ def _ratio_row(asked: Asked) -> Answer | None:
         lines += rows.clipped_lines(ratios, advantages, bounds)
         asked.code.append("mingce.algorithms.losses.ppo_loss")
     return asked.answer("sum_ratio", lines, rows=rows.listed(ratios), one=shown(one), drift=shown(drift))
+
+
+def _stopped(asked: Asked, ratios: list[float]) -> Answer:
+    """Which of the ratios the clip stops, by the advantage's sign."""
+    eps = asked.settings.get("clip", rows.CLIP)
+    low, high = 1 - asked.scalars.get("clip_low", eps), 1 + asked.scalars.get("clip_high", eps)
+    above, below = [x for x in ratios if x > high], [x for x in ratios if x < low]
+    none = asked.text_of("sum_none_of_them")
+    stopped = {name: rows.listed(row) if row else none for name, row in (("above", above), ("below", below))}
+    text = asked.text_of("sum_stopped", low=shown(low), high=shown(high), **stopped)
+    return asked.plain(text, [f"ρ = {rows.listed(ratios)}"])
 
 
 def _credited(asked: Asked) -> bool:
@@ -347,8 +334,8 @@ KINDS: dict[str, tuple[str, Callable[[Asked], Answer | None]]] = {
     "group": ("group_baseline", _group),
     "targets": ("advantage_from_returns", credit.targets),
     "divergence": ("kl_estimators", credit.divergence),
-    "whitened": ("whitening", _whitened),
-    "explained": ("explained_variance", _explained),
+    "whitened": ("whitening", spread.whitened),
+    "explained": ("explained_variance", spread.explained),
     "kl": ("kl_estimators", _kl_row),
     "deltas": ("gamma_lambda", credit.from_deltas),
     "kl_rewards": ("kl_where", credit.from_kl),

@@ -19,6 +19,8 @@ _LOSSES = re.compile(
     rf"(?:loss(?:es)?|损失)(?!\d)\s*(?:都|each|of|is|are|=|是|为|:|：)*\s*({NUMBER}(?:[\s,，、]+{NUMBER})*)",
     re.IGNORECASE,
 )
+_SAID_LOSS = re.compile(r"(?:loss(?:es)?|损失)(?![A-Za-z])", re.IGNORECASE)
+_ALONE = re.compile(rf"(?<![\w.第-]){NUMBER}(?!\w|\.\d|\s*(?:条|个|tokens?))")
 _LENGTHS = re.compile(r"\d+(?:\s*(?:,|，|、|and|和|与)+\s*\d+)+(?=[\s-]*(?:个\s*)?tokens?(?![-\w]))", re.IGNORECASE)
 
 
@@ -30,6 +32,8 @@ def aggregated(asked: Asked) -> Answer | None:
         answers = [[loss] * int(n) for loss, n in zip(losses, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
     elif lengths is not None and len(answers) == len(lengths):
         answers = [row * int(n) for row, n in zip(answers, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
+    elif lengths is not None and len(each := _in_turn(asked.text)) == len(lengths):
+        answers = [[loss] * int(n) for loss, n in zip(each, lengths, strict=True) if 1 <= n <= rows.LONGEST_ROW]
     if len(answers) < 2 or not asked.says("aggregate"):
         return None
     found = rows.aggregated(answers)
@@ -47,6 +51,12 @@ def _losses_of(text: str) -> list[list[float]]:
         start = match.end()
         answers.append(row * int(count) if len(row) == 1 and 1 <= count <= rows.LONGEST_ROW else row)
     return answers
+
+
+def _in_turn(text: str) -> list[float]:
+    """One loss for all tokens of each answer: "in the first the loss is 1, in the second 0.5"."""
+    match = _SAID_LOSS.search(text)
+    return [] if match is None else [number(one) for one in _ALONE.findall(text[match.end() :])]
 
 
 def token_weights(asked: Asked) -> Answer | None:

@@ -103,7 +103,8 @@ def adaptive(asked: Asked) -> Answer | None:
 
 def overlong(asked: Asked) -> Answer | None:
     """DAPO's soft penalty of an answer near the limit."""
-    most, buffer, length = (asked.counts.get(name) for name in ("most", "buffer", "length"))
+    most, buffer = asked.counts.get("most"), asked.counts.get("buffer")
+    length = asked.counts.get("length", asked.counts.get("steps"))
     if not most or not buffer or length is None or buffer > most or not asked.says("overlong"):
         return None
     start = most - buffer
@@ -139,6 +140,9 @@ def updates(asked: Asked) -> Answer | None:
         lines.append(f"{each};  {shown(mini * n / gpus)}/{shown(micro)} = {steps}")
         rest = {"steps": str(steps), "answers": shown(mini * n), "gpus": shown(gpus), "micro": shown(micro)}
         return asked.plain(asked.text_of("sum_micro", **said, **rest), lines)
+    if mini and asked.earlier is not None and asked.says("answers_each"):
+        line = f"{shown(mini)}·{shown(n)} = {shown(mini * n)}"
+        return asked.answer("sum_answers_each", [line], mini=shown(mini), n=shown(n), answers=shown(mini * n))
     if mini and n > 1:
         total = (batch or mini * times) * n
         rest = {"answers": shown(mini * n), "n": shown(n), "mini": shown(mini), "total": shown(total)}

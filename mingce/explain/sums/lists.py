@@ -7,6 +7,7 @@ from functools import cache
 
 from mingce.base.lang import LANGS
 from mingce.base.texts import named, texts
+from mingce.explain.patterns import becoming
 
 NUMBER = r"[-−+]?(?:\d+(?:\.\d+|\.(?=\s*[,，\]]))?|\.\d+)(?:[eE][-+]?\d+)?"
 """A full stop belongs to it before digits, a comma or a bracket, not at a sentence's end."""
@@ -22,11 +23,6 @@ _COUNT = (
     rf"(?<!第)(?<!第 )(?:{NUMBER}|[{''.join((*_NUMERALS, *_UNITS))}]{{1,9}}|\b(?:{'|'.join(_WORDS)})\b(?!\s+[-−\d.]))"
 )
 """How many: no ordinal, and not the `one` of "the sampled one 0.9"."""
-_BECOMES = re.compile(
-    r"\s*(?:改成|改为|换成|变成|变为|设成|设为|调成|调到|"
-    r"\b(?:(?:is |was )?(?:changed|set) to|becomes|goes to|were)\b)\s*"
-    r"(?=[\d.−-])"
-)
 _PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)")
 _ORDINALS = re.compile(rf"第\s*\d+(?:{_GAP}\d+)*\s*(?=[个条步次轮位])")
 _BEFORE, _BEHIND = 48, 16
@@ -159,4 +155,4 @@ def plain_numbers(text: str) -> str:
         text,
     )
     text = _PERCENTAGE.sub(lambda one: f"{number(one[1]) / 100:.12g}", text)
-    return _BECOMES.sub(" = ", text)
+    return becoming(text)

@@ -1,0 +1,91 @@
+"""Dialogues: what goes on with a sum, asks for a trainer's setting, for less, or for what was not understood."""
+
+from __future__ import annotations
+
+import pytest
+
+from mingce.explain.answer_view import markdown
+from mingce.explain.conversation import Conversation
+
+
+def said(*turns: str) -> list[str]:
+    talk = Conversation()
+    return [markdown(talk.ask(turn)) for turn in turns]
+
+
+@pytest.mark.parametrize(
+    ("turns", "parts"),
+    [
+        (("ratio 1.5，A=2，ε 0.2，损失是多少", "A 换成 -2 呢"), ("min(−3, −2.4) = −3", "loss = 3")),
+        (("ratio 0.5, A=1, loss?", "and if the advantage becomes -1?"), ("min(−0.5, −0.8) = −0.8",)),
+        (("[1,2,3] 白化一下", "还有一种标准差呢，换它"), ("−1.2247, 0, 1.2247",)),
+        (("whiten [1, 2, 3]", "and with the population std?"), ("−1.2247, 0, 1.2247",)),
+        (
+            ("log ratios .1 -.1 .2 .3, what is the sequence ratio?", "which of these get clipped with A>0?"),
+            ("above 1.2: [1.2214, 1.3499]", "below 0.8: none"),
+        ),
+        (
+            ("train_batch_size 512, rollout n 4, mini batch 128: how many updates?", "how many answers in each?"),
+            ("128·4 = 512 answers",),
+        ),
+        (("train_batch_size 512，rollout.n=4，mini batch 128，更新几次", "每次更新多少条回答"), ("128·4 = 512 条",)),
+    ],
+)
+def test_a_sum_goes_on_with_what_is_given_anew(turns: tuple[str, ...], parts: tuple[str, ...]) -> None:
+    last = said(*turns)[-1]
+    assert [part for part in parts if part not in last] == [], last
+
+
+def test_what_was_asked_of_a_sum_once_is_not_asked_again() -> None:
+    *_, each, again = said(
+        "train_batch_size 512, rollout n 4, mini batch 128: how many updates?",
+        "how many answers in each?",
+        "ppo_epochs=2?",
+    )
+    assert "512 answers" in each
+    assert again.startswith("8 parameter updates")
+
+
+@pytest.mark.parametrize(
+    ("turns", "name"),
+    [
+        (("what is the KL penalty for?", "how do I set it in OpenRLHF?"), "--algo.kl.init_coef"),
+        (("what is the KL penalty for?", "and in TRL?"), "beta=0.0"),
+        (("PPO 的 clip 讲一下", "verl 里是哪个参数"), "clip_ratio"),
+        (("entropy collapse, what is it", "which flag in verl?"), "entropy_coeff"),
+    ],
+)
+def test_a_trainers_setting_is_of_what_was_spoken_of(turns: tuple[str, ...], name: str) -> None:
+    assert name in said(*turns)[-1]
+
+
+def test_what_was_not_understood_elsewhere_is_told_plainly() -> None:
+    answers = said("GAE 我看了三遍都没看懂", "再简单点", "换个比喻，别用下棋")
+    assert "δ" in answers[0]
+    assert len(set(answers)) == 3
+    assert "KL" in said("i read about the KL penalty four times and still don't get it")[0]
+
+
+def test_a_summary_has_a_sentence_for_each_thing_told_in_the_language_asked_for() -> None:
+    *_, zh, en = said("GRPO 怎么算优势", "白化是什么", "总结一下", "in english please, all of it in 3 sentences")
+    assert zh.count("\n- ") == 2
+    assert "Baselines from a group" in en
+    assert "Whitening" in en
+
+
+def test_in_so_many_sentences_a_subject_is_told_in_short() -> None:
+    whole, short = said("what is GSPO?")[0], said("GSPO in two sentences")[0]
+    assert "ratio" in short
+    assert len(short) < len(whole)
+
+
+def test_the_whole_example_is_computed_once() -> None:
+    answer = said("walk me through the example, just the numbers")[0]
+    for part in ("−0.01, −0.005, 0.005", "0.04, 0.045, 0.055", "0.6211, 0.6117"):
+        assert part in answer
+    assert "0.6211" in said("例子从头到尾算一遍")[0]
+
+
+def test_an_index_is_no_row() -> None:
+    assert "values 却有" not in said("values[0] 到底是哪个时刻的估值")[0]
+    assert "but 1" not in said("which state does values[0] belong to?")[0]
