@@ -173,6 +173,17 @@ def test_what_the_sliders_make_is_what_python_makes_of_it(tab: Tab, api: Api) ->
     assert len(possible) > 4
 
 
+def test_a_token_chosen_while_a_slider_settles_stays_chosen(tab: Tab, api: Api) -> None:
+    run = next(one for one in api.runs() if "values" in api.rollout(one.id, 1, ROW).columns)
+    choose(tab, run.id, 1, "whatif")
+    slider = tab.page.locator("[data-setting=γ]")
+    slider.fill("0.83")
+    tab.page.evaluate("location.hash = location.hash.replace('token=1', 'token=0')")
+    expect(tab.page.locator(".account-head")).to_contain_text("t = 0 ")
+    expect(tab.page).to_have_url(re.compile(r"token=0&.*gamma=0\.83"))
+    expect(tab.page.locator(".account-head")).to_contain_text("t = 0 ")
+
+
 def priced(rollout: Rollout) -> Rollout:
     """With the recorded KL, which the sliders take as it is."""
     return replace(rollout, columns={name: list(column) for name, column in rollout.columns.items()})

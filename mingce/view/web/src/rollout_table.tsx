@@ -1,5 +1,5 @@
 /** The rollouts of a step: sort by any column, search the text, keep one group or one way of ending. */
-import { useEffect, useState } from "preact/hooks";
+import { useEffect, useRef, useState } from "preact/hooks";
 import { has, paths } from "./api";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
@@ -83,8 +83,10 @@ interface FiltersProps {
 function Filters({ id, data, asked, count, onChange }: FiltersProps) {
   const { say } = usePrefs();
   const [typed, setTyped] = useState(asked.search);
+  const change = useRef(onChange); // another filter may have been set while the timer ran
+  change.current = onChange;
   useEffect(() => {
-    const timer = setTimeout(() => typed.trim() !== asked.search && onChange({ search: typed.trim() }), 250);
+    const timer = setTimeout(() => typed.trim() !== asked.search && change.current({ search: typed.trim() }), 250);
     return () => clearTimeout(timer);
   }, [typed]);
   return (

@@ -1,5 +1,5 @@
 /** The microscope: one rollout, every token in its colour, its curves, its account; the credit map; what if. */
-import { useEffect, useMemo, useState } from "preact/hooks";
+import { useEffect, useMemo, useRef, useState } from "preact/hooks";
 import { has, paths, useData } from "../api";
 import { AskPanel } from "../ask_panel";
 import { useDialogue } from "../asking";
@@ -81,8 +81,11 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
   useEffect(() => {
     if (view === "whatif" && told !== JSON.stringify(written(rollout, what))) setWhat(askedFor(rollout, query));
   }, [told]); // an address that was pasted
+  const latest = useRef(address); // the token may have been changed while the timer ran
+  latest.current = address;
   useEffect(() => {
-    const timer = setTimeout(() => view === "whatif" && location.hash !== address({}) && replace(address({})), 300);
+    const write = () => view === "whatif" && location.hash !== latest.current({}) && replace(latest.current({}));
+    const timer = setTimeout(write, 300);
     return () => clearTimeout(timer);
   }, [what]); // not at every pixel of a slider's way
   const select = (token: number) => replace(address({ token }));
