@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 
 import pytest
 from answer_numbers import random_rollout
 from claim_texts import slip_of, text_of
 from hand_claims import right_texts, wrong_texts
+from told_examples import STYLES, Example, told
 
 from mingce.base.lang import LANGS
 from mingce.explain import markdown as walk_view
@@ -49,6 +51,30 @@ def test_random_right_texts_are_not_flagged() -> None:
 
 def test_slips_in_random_texts_are_found() -> None:
     assert len(missed(FEW)) <= (1 - FOUND) * len(FEW), missed(FEW)
+
+
+@pytest.mark.parametrize("style", STYLES, ids=lambda style: style.__name__)
+def test_worked_examples_as_people_paste_them(style: Callable[[Example], str]) -> None:
+    for seed in range(12):
+        text, count = told(style, seed)
+        assert [(v.where.line, v.claim) for v in check(text).of("wrong")] == [], text
+        wrong, _ = told(style, seed, random.Random(seed).randrange(count))
+        assert check(wrong).of("wrong"), wrong
+
+
+NO_CLAIMS = (
+    "At step 100 the mean return is 0.8 and the value loss is 0.1.", "第 2 步训练时，回报为 0.93，优势为 0.1。",
+    "t = 1 之后价值为 0.6。", "For another answer, at t = 1 the advantage is 0.1 and its return is 0.3.",
+    "另一条回答 t=1 处优势为 0.1。", "In epoch 3, step 1, value is 0.77.",
+    "token 1's advantage rises to 0.6 when λ is 1.",
+    "A GRPO group: scores = [1, 0, 0, 1]. Mean 0.5.\nFor the PPO row, advantages = [0.651, 0.58, 0.4, 0.1].",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("text", NO_CLAIMS)
+def test_numbers_of_other_things_are_left_alone(text: str) -> None:
+    example = "γ=1, λ=0.95\nrewards = [0, 0, 1]\nvalues = [0.3, 0.4, 0.6]\nadvantages = [0.651, 0.58, 0.4]\n"
+    assert check(example + text).of("wrong") == []
 
 
 @pytest.mark.slow

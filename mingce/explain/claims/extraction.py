@@ -51,6 +51,12 @@ _WITH_SETTING = re.compile(
 _SETTING_TEXT = re.compile(r"[γλβ]|gamma|lam(?:bda)?|beta|[\d.=]")
 MOST_LETTERS, MOST_LETTERS_IN_FRONT = 3, 8
 """How much may be said directly before a list, and in its line, for the line before to tell what it is of."""
+_ECHOED = re.compile(r"(?:[>.]{1,3}|In \[?\d*\]?:)?\s*(?:print\()?[A-Za-z_][\w.]*(?:\.\w+\([^()]{0,20}\))?\)?")
+"""A name alone, as an interpreter is asked for it: what follows is its value."""
+_THEREFORE = re.compile(
+    r"(?:\b(?:we get|get|gives?|giving|yields?|is|are|obtain)|得到?|结果[是为]?|于是[是为有]?|所以[是为]?|[是为])\W*$",
+    re.I,
+)
 _HAS_DIGIT = re.compile(r"[0-9]")
 _HAS_CHAIN = re.compile(r"[=≈\[]")
 
@@ -130,9 +136,11 @@ def _statement_facts(passage: Passage, at: int) -> Iterator[Fact]:
     last_list: Row | None = None
     listed: list[tuple[int, Row]] = []
     unnamed: set[int] = set()
+    formula: tuple[str, int] | None = None
     for chain in chains(text) if _HAS_CHAIN.search(text) else ():
         here = where if len(statement.parts) == 1 else _where(passage, statement, chain.starts[-1], doubtful)
-        fact = _Line(passage.statements, at, text, here, slot_of(text), last_list).fact(chain)
+        fact = _Line(passage.statements, at, text, here, slot_of(text), last_list, formula).fact(chain)
+        formula = None if (defined := _formula_kind(chain)) is None else (defined, chain.end)
         if isinstance(fact, Series):
             last_list = fact.rows[0]
             fact = replace(fact, variant=fact.variant or fact.width in unnamed)
@@ -158,6 +166,8 @@ class _Line:
     where: Where
     slot: int | None = None
     last_list: Row | None = None
+    formula: tuple[str, int] | None = None
+    """What the formula in front, without numbers of its own, is for, and where it ends."""
 
     def fact(self, chain: Chain) -> Fact | None:
         """What a chain says."""
@@ -244,6 +254,8 @@ class _Line:
         label = f"{chain.before.rstrip()} {named.name.replace('_', ' ')}" if named else chain.before
         kinds = label_kinds(label) or (["returns", "advantages"] if is_monte_carlo(label) else [])
         front = self.text[: chain.starts[0]]
+        if self.formula and _THEREFORE.search(front) and not label_kinds(front[self.formula[1] :]):
+            return [self.formula[0]], ""
         if kinds or _letters(label) > MOST_LETTERS or _letters(front) > MOST_LETTERS_IN_FRONT:
             return kinds, label
         return self._kinds_before(label)
@@ -258,10 +270,21 @@ class _Line:
             first = earlier.sides[0]
             if isinstance(first, Symbol) and first.kind in COLUMN_KINDS and not _has_list(earlier):
                 return [first.kind or ""], previous.text
+        if _ECHOED.fullmatch(previous.text.strip()):
+            return label_kinds(previous.text.replace("_", " "))[-1:], previous.text
         announces = previous.text.rstrip().endswith((":", "=", "为", "是", "are", "is"))
         if announces or previous.heading == previous.text.strip("# "):
             return label_kinds(previous.text)[-1:], previous.text
         return [], label
+
+
+def _formula_kind(chain: Chain) -> str | None:
+    """The column that a formula of symbols defines: `R_t = A_t + V(s_t)`."""
+    first = chain.sides[0]
+    if not isinstance(first, Symbol) or first.kind not in COLUMN_KINDS or first.index is not None:
+        return None
+    plain = not _has_list(chain) and all(evaluate(side) is None for side in chain.sides)
+    return first.kind if plain and len(chain.sides) > 1 else None
 
 
 def _letters(text: str) -> int:

@@ -14,25 +14,28 @@ from dataclasses import replace
 from mingce.explain.claims.expressions import Number
 from mingce.explain.claims.reading import Passage, Statement
 from mingce.explain.claims.rounding import HALF, near
+from mingce.explain.claims.tables import Table, table_at
 from mingce.explain.claims.verdicts import Verdict, note
 
-REACH, MOST, BESIDE, OFF = 4, 64, 14, 2e-4
+REACH, MOST, FEWEST, BESIDE, OFF = 4, 64, 3, 14, 2e-4
 """For so many statements after its scores a group is spoken of; so many scores are read;
 so many characters before a mean say whose it is; what an ε beside the std may do."""
 _NUMBER = r"[-−+]?(?:\d+\.\d+|\d+|\.\d+)"
 _MANY = rf"(?:[\[［(（]\s*)?({_NUMBER}(?:\s*[,，、/]\s*{_NUMBER})+)(?:\s*[\]］)）])?"
 _IS = r"\s*(?:=|≈|:|：|是|为|等于|约为?|is|are|of)?\s*"
 _GROUP = re.compile(r"grpo|rloo|\bgroups?\b|(?<!数)组", re.IGNORECASE)
+_TOKENWISE = re.compile(r"\btokens?\b|\bPPO\b|\bGAE\b|λ|δ|\bV\(|values?\s*=|价值", re.IGNORECASE)
+"""What follows is about tokens, no longer about the group."""
 _SCORES = re.compile(
     rf"(?<![A-Za-z_])(?:scores?|rewards?|得分|分数|奖励)[^\d\n\[［(（=:：]{{0,12}}{_IS}{_MANY}", re.IGNORECASE
 )
 _MEAN = re.compile(
-    rf"(?:均值|平均(?:值|分|得分|奖励)?|\b(?:mean|average)\b|μ){_IS}({_NUMBER})(?!\s*[-+*/×·\d.])", re.IGNORECASE
+    rf"(?:均值|平均(?:值|分|得分|奖励)?|\b(?:mean|average)\b|μ){_IS}({_NUMBER})(?!\s*[-+*/×·\d]|\.\d)", re.IGNORECASE
 )
-_STD = re.compile(rf"(?:标准差|\bstd\b|\bstandard deviation\b|σ){_IS}({_NUMBER})(?!\s*[-+*/×·\d.])", re.IGNORECASE)
+_STD = re.compile(rf"(?:标准差|\bstd\b|\bstandard deviation\b|σ){_IS}({_NUMBER})(?!\s*[-+*/×·\d]|\.\d)", re.IGNORECASE)
 _OTHERS = re.compile(r"别人|其余|其他|其它|另|除|留一|\b(?:others?|they|rest|remaining|leav\w+)\b", re.IGNORECASE)
 _ADVANTAGES = re.compile(
-    rf"(?:优势|\badvantages?\b|(?<![A-Za-z_])(?:A|Â)(?:_i)?(?![A-Za-z_])){_IS}(?:{_MANY}|({_NUMBER})(?!\s*[-+*/×·,，、\d.]))",
+    rf"(?:优势|\badvantages?\b|(?<![A-Za-z_])(?:A|Â)(?:_i)?(?![A-Za-z_])){_IS}(?:{_MANY}|({_NUMBER})(?!\s*[-+*/×·,，、\d]|\.\d))",
     re.IGNORECASE,
 )
 
@@ -48,9 +51,29 @@ def judge_groups(passage: Passage) -> Iterator[Verdict]:
         listed = _SCORES.search(statement.text) if speaks else None
         if listed:
             scores, last = _numbers(listed[1])[:MOST], place
-        if len(scores) > 1 and place - last <= REACH and speaks:
+        elif _TOKENWISE.search(statement.text):
+            last = -REACH - 1
+        if speaks and (
+            table := table_at(passage.statements, place + 1) if place + 1 < len(passage.statements) else None
+        ):
+            yield from _of_table(passage, statement, table)
+        if len(scores) > 1 and place - last <= REACH:
             rest = statement.text[listed.end() :] if listed else statement.text
             yield from _judged(passage, statement, rest, scores)
+
+
+def _of_table(passage: Passage, statement: Statement, table: Table) -> Iterator[Verdict]:
+    """A table of a group's answers, one a row: its advantages, and the mean and deviation said in front of it."""
+    columns = {column.kind: column for column in table.columns if None not in column.numbers}
+    scored = columns.get("scores") or columns.get("rewards")
+    if scored is None or columns.keys() & {"values", "deltas", "returns"} or len(scored.numbers) < FEWEST:
+        return
+    scores = [number for number in scored.numbers if number is not None]
+    yield from _judged(passage, statement, statement.text, scores)
+    if "advantages" in columns:
+        numbers = [number for number in columns["advantages"].numbers if number is not None]
+        text = f"A = [{', '.join(_text(number.value, number.decimals) for number in numbers)}]"
+        yield from _judged(passage, columns["advantages"].statements[0], text, scores)
 
 
 def _judged(passage: Passage, statement: Statement, text: str, scores: Sequence[Number]) -> Iterator[Verdict]:
@@ -111,5 +134,7 @@ def _numbers(text: str) -> list[Number]:
     return [Number(float(one), len(one.partition(".")[2])) for one in found]
 
 
-def _text(value: float) -> str:
+def _text(value: float, decimals: int | None = None) -> str:
+    if decimals is not None:
+        return f"{value:.{max(decimals, 0)}f}"
     return f"{value:.4f}".rstrip("0").rstrip(".").replace("-", "−") or "0"

@@ -59,6 +59,25 @@ _OF_TOKEN = re.compile(
     rf"(?P<zh>优势|回报|TD ?误差|价值|奖励)\s?(?:大?约?[为是]|等于|=|≈)\s?(?P<y>-?(?:{_NUM[1:-1]}))",
     re.I,
 )
+_SENTENCE = re.compile(r"[^。；;!！？]+")
+_ONE_SLOT = re.compile(
+    r"(?<![A-Za-z_])t\s{0,2}=\s{0,2}(?P<t>\d{1,3})(?![\d.])|第\s{0,2}(?P<zh>\d{1,3})\s{0,2}步"
+    r"|(?<![A-Za-z])(?:token|position)\s#?(?P<n>\d{1,3})(?![\d.%])"
+    r"|(?P<nth>最后一个|首个|第一个|first|second|third|fourth|fifth|sixth|last|final)\s?(?:token|step|词)(?![A-Za-z])",
+    re.I,
+)
+_SAID_THERE = re.compile(
+    r"(?P<kind>TD ?误差|优势|回报|价值|\b(?:TD error|delta|advantage|return|value)\b)\s?(?:值|目标)?(?:[^\W\d]{0,2}"
+    rf"(?:大?约?[为是]|等于)|\s?(?:is|was|equals|of|=|≈|:)(?: about| roughly)?)\s?(?P<x>-?(?:{_NUM[1:-1]}))"
+    r"(?!\s?[-+*/×·=≈%^]|\.?\d|[,，、]\s?-?\d)",
+    re.I,
+)
+_OTHER_CASE = re.compile(
+    r"λ|γ|lam|gamma|TD\(|蒙特卡洛|monte|MC\b|白化|whiten|normali|如果|假如|若|\bif\b|之和|总和|平均|均值|\bsums?\b"
+    r"|\bmeans?\b|average|变化|(?<!误)差|上一|下一|前一|(?<!最)后一|next|previous|earlier|训练|之后|以后|另一|其他|真实|实际|"
+    r"\b(?:training|epochs?|after|another|other|actual(?:ly)?|observed)\b|[A-Za-z]_\{?\d|\[",
+    re.I,
+)
 _SLOT = re.compile(
     r"^\W{0,6}(?:(?:在|at|for|step|第)\s{0,2})?"
     r"(?:t\s{0,2}=\s{0,2}(\d{1,4})|第\s{0,2}(\d{1,4})\s{0,2}(?:步|个)|step\s(\d{1,4})|token\s(\d{1,4}))",
@@ -126,6 +145,7 @@ def prose_facts(statement: Statement, where: Where, listed: Sequence[tuple[int, 
         index = _ORDINALS[nth.lower()] if nth else int(plain_index)
         kind = label_kind(match["en"] or match["zh"]) or ""
         yield Scalar(kind, index, _number(match["x"] or match["y"]), where, from_zero=nth is not None)
+    yield from _said_of_slots(text, where)
     for chain in chains(text) if "%" in text else ():
         slot = next((symbol.index for symbol in symbols(chain.sides[0]) if symbol.index is not None), slot)
     if slot is not None and (share := _SHARE.search(text)):
@@ -137,6 +157,20 @@ def prose_facts(statement: Statement, where: Where, listed: Sequence[tuple[int, 
         listing = Listing(tuple(number for number in last_list if number is not None))
         sides = (Call(name, (listing,)), _number(match[2]))
         yield Equation(Chain(sides, (0, 0), "", 0, "≈" in match[0]), where, name)
+
+
+def _said_of_slots(text: str, where: Where) -> Iterator[Scalar]:
+    """`t=3 处的 TD 误差为 0.1，优势为 0.3`: what a sentence says of the one token that it names."""
+    for sentence in _SENTENCE.finditer(text):
+        slots = list(_ONE_SLOT.finditer(sentence[0]))
+        numbers = list(_SAID_THERE.finditer(sentence[0]))
+        if len(slots) != 1 or not numbers or numbers[0].start() < slots[0].start() or _OTHER_CASE.search(sentence[0]):
+            continue
+        one = slots[0]
+        index = _ORDINALS[one["nth"].lower()] if one["nth"] else int(one["t"] or one["n"] or one["zh"])
+        for match in numbers:
+            kind = label_kind(match["kind"]) or ""
+            yield Scalar(kind, index, _number(match["x"]), where, from_zero=one["nth"] is not None)
 
 
 def _number(text: str) -> Number:
