@@ -193,7 +193,7 @@ def test_a_judge_behind_an_address_grades_answers(tmp_path: Path, monkeypatch: p
         assert "user: 1+1?" in asked
         assert "two {prompt}" in asked, "braces of an answer are no places"
         assert "to 10 (fully right)" in asked
-    with FakeModel("no grade", raw(b"{}", 503), "Score: 11", "Score: 3") as model:
+    with FakeModel("no grade", raw(b"{}", 500), "Score: 11", "Score: 3") as model:
         config = JudgeConfig(model.url, "m", best=10, at_once=1)
         with pytest.raises(RewardError, match=r"the reward of a failed .the judge's reply ends in no grade"):
             JudgeModel(config, 5.0, "stop").score(EXAMPLES[:1], ["2"])
@@ -202,6 +202,18 @@ def test_a_judge_behind_an_address_grades_answers(tmp_path: Path, monkeypatch: p
     with FakeModel(raw(b"no", 401)) as model:
         scores = JudgeModel(JudgeConfig(model.url, "m"), 5.0, -1.0).score(EXAMPLES[:1], ["2"])
         assert (scores[0].score, len(model.requests)) == (-1.0, 1), "a refusal is not asked again"
+    with FakeModel(
+        raw(b"later", 429, **{"Retry-After": "0"}), raw(b"later", 503), raw(b"", 429), raw(b"", 503), "Score: 6"
+    ) as model:
+        options = {"temperature": 0, "max_tokens": 4096}
+        busy = JudgeModel(JudgeConfig(model.url, "m", options=options), 5.0, "stop")
+        assert busy.score(EXAMPLES[:1], ["2"]) == [Score(0.6)], "one that is busy is waited for"
+        assert len(model.requests) == 5 > judge.TRIES
+        assert (model.requests[0]["temperature"], model.requests[0]["max_tokens"]) == (0, 4096)
+    with FakeModel(raw(b"tomorrow", 429, **{"Retry-After": "86400"})) as model:
+        with pytest.raises(RewardError, match=r"status 429.*set reward\.on_error"):
+            JudgeModel(JudgeConfig(model.url, "m"), 5.0, "stop").score(EXAMPLES[:1], ["2"])
+        assert len(model.requests) == 1, "longer than anybody waits"
     (tmp_path / "ask.txt").write_text("Is {response} right?")
     with FakeModel("1") as model:
         asks = JudgeModel(JudgeConfig(model.url, "m", str(tmp_path / "ask.txt"), best=1), 5.0, "stop")
@@ -217,8 +229,10 @@ def test_a_judge_behind_an_address_grades_answers(tmp_path: Path, monkeypatch: p
 @pytest.mark.parametrize(
     ("reply", "grade"),
     [
-        ("Score: 7", 7.0), ("score：8 分", 8.0), ("Score: 3\nScore: 4.5/10", 4.5), ("so \\boxed{6}", 6.0), ("9", 9.0),
-        (" 10. ", 10.0), ("Score: none", None), ("Score: 12", None), ("Score: -1", None), ("it has 5 faults", None),
+        ("Score: 7", 7.0), ('{"reason": "fine", "score": 7}', 7.0), ("{'Score': 6.5}", 6.5), ("Rating: [[5]]", 5.0),
+        ("<think>Score: 3</think>\n**Score:** 8/10", 8.0), ("score：8 分", 8.0), ("Score: 3\nScore: 4.5/10", 4.5),
+        ("so \\boxed{6}", 6.0), ("9", 9.0), (" 10. ", 10.0), ("Score: none", None), ("Score: 12", None),
+        ("Score: -1", None), ("it has 5 faults", None),
     ],
 )  # fmt: skip
 def test_a_grade_is_read_where_the_reply_gives_it(reply: str, grade: float | None) -> None:

@@ -59,11 +59,11 @@ class Message:
 
 
 class Refused(ModelError):
-    """The server answered with an error's status."""
+    """The server answered with an error's status; `wait` is after how many seconds it wants to be asked again."""
 
-    def __init__(self, message: str, status: int):
+    def __init__(self, message: str, status: int, wait: float | None = None):
         super().__init__(message)
-        self.status = status
+        self.status, self.wait = status, wait
 
 
 @dataclass
@@ -75,6 +75,8 @@ class Endpoint:
     timeout: float = TIMEOUT
     takes_limit: bool = True
     """Whether the server knows `max_tokens`; some models refuse it."""
+    options: Mapping[str, Any] = field(default_factory=dict)
+    """What a request holds besides, such as a temperature; with `max_tokens` in place of the usual limit."""
     settings: tuple[str, str] = ("--model", "--model-name")
     """What the person gives the address and the name with, for messages."""
     _parts: SplitResult = field(init=False, repr=False)
@@ -109,10 +111,10 @@ class Endpoint:
 
     def chat(self, messages: Sequence[Mapping[str, Any]], tools: Sequence[Mapping[str, Any]], until: float) -> Message:
         """The model's next message; `until` is when patience ends, by the monotonic clock."""
-        request: dict[str, Any] = {"model": self.name(), "messages": list(messages), "stream": False}
+        request: dict[str, Any] = {"model": self.name(), "messages": list(messages), "stream": False, **self.options}
         if tools:
             request["tools"] = list(tools)
-        if self.takes_limit:
+        if self.takes_limit and "max_tokens" not in request:
             try:
                 return self._message(self._exchange("POST", _PATH, {**request, "max_tokens": MOST_TOKENS}, until))
             except Refused as refused:
@@ -152,7 +154,7 @@ class Endpoint:
         if response.status != 200:
             why = _without_numbers(content[:LONGEST_REASON].decode("utf-8", "replace"))
             said = sentence("assistant.refused", url=self._shown, status=response.status, why=why or "—")
-            raise Refused(said, response.status)
+            raise Refused(said, response.status, _seconds(response.getheader("retry-after")))
         try:
             return json.loads(content)
         except (ValueError, RecursionError) as error:
@@ -228,6 +230,11 @@ def _deadline(connected: socket.socket, seconds: float) -> Iterator[None]:
         yield
     finally:
         timer.cancel()
+
+
+def _seconds(text: str | None) -> float | None:
+    """A number of seconds; a date, which few servers send, is none."""
+    return float(text) if text is not None and re.fullmatch(r"[0-9]{1,6}([.][0-9]{1,3})?", text.strip()) else None
 
 
 def _call(number: int, told: Any) -> Call:

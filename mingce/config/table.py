@@ -71,6 +71,7 @@ class JudgeConfig:
     url: str | None = None
     model: str | None = None
     prompt: str | None = None
+    options: dict[str, Any] = field(default_factory=dict)
     best: float = 10.0
     weight: float = 1.0
     at_once: int = 16

@@ -3,6 +3,7 @@
 It is asked once for each answer, several answers at a time, with what `reward.judge.prompt` says or a general request,
 and ends its reply with `Score: 7`; the score of the answer is that grade over the best one. A reply without a grade
 between 0 and the best, and an address that does not answer, are asked again; then it is a failure like any scorer's.
+One that is busy (429, 503) is given time, as much as it asks for.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from mingce.tasks.scoring import OnError, prompt_text, settled
 PLACES = ("prompt", "response", "ground_truth")
 TRIES, PAUSE = 3, 0.5
 """How often an answer is shown to the judge before that is a failure, and the seconds before the second time."""
+BUSY, PATIENCE = (429, 503), 120.0
+"""The answers of an address that has too much to do, and the seconds for which it is asked again."""
+LONGEST_PAUSE = 20.0
 REQUEST = """Grade the answer below.
 
 Question:
@@ -41,6 +45,8 @@ it. Then end with one line: the word Score, a colon and a number from 0 (useless
 Score: 7
 """
 """In English whatever the language of the data: it is read by a model."""
+QUOTED = re.compile(r"""["'](score)["']""", re.IGNORECASE)
+"""As JSON names it."""
 GRADE = re.compile(r"[-+]?(?:[0-9]+(?:[.][0-9]+)?|[.][0-9]+)")
 
 
@@ -54,7 +60,7 @@ class JudgeModel:
         self._config, self._on_error = config, on_error
         self._timeout = TIMEOUT if time_limit is None else time_limit
         settings = "reward.judge.url", "reward.judge.model"
-        self._endpoint = Endpoint(config.url, config.model, self._timeout, settings=settings)
+        self._endpoint = Endpoint(config.url, config.model, self._timeout, options=config.options, settings=settings)
         self._request = request_text(config.prompt)
 
     def start(self) -> None:
@@ -74,14 +80,21 @@ class JudgeModel:
 
     def _outcome(self, example: Example, response: str) -> Score | Failure:
         reason = ""
-        for again in range(TRIES):
-            time.sleep(PAUSE * again)
+        tried = waits = 0
+        until = time.monotonic() + PATIENCE
+        while tried < TRIES:
             try:
                 reply = self._reply(example, response)
             except Refused as refused:
-                if refused.status < 500 and refused.status != 429:  # the request itself is at fault
+                pause = min(LONGEST_PAUSE, PAUSE * 2**waits) if refused.wait is None else refused.wait
+                if refused.status in BUSY and time.monotonic() + pause < until:
+                    waits += 1
+                    time.sleep(pause)
+                    continue
+                if refused.status < 500 and refused.status not in BUSY:  # the request itself is at fault
                     return Failure(str(refused).rstrip("."))
                 reason = str(refused)
+                tried = TRIES if refused.status in BUSY else tried
             except ModelError as error:
                 reason = str(error)
             else:
@@ -90,6 +103,8 @@ class JudgeModel:
                     return Score(grade / self._config.best)
                 said = " ".join(reply.split())[-100:]
                 reason = f"the judge's reply ends in no grade from 0 to {self._config.best:g}: {said!r}"
+            tried += 1
+            time.sleep(PAUSE * tried if tried < TRIES else 0)
         return Failure(reason.rstrip("."))
 
     def _reply(self, example: Example, response: str) -> str:
@@ -120,11 +135,12 @@ def request_text(path: str | None) -> str:
 
 
 def grade_in(reply: str, best: float) -> float | None:
-    """The grade that the reply ends with: after its last `Score:`, in its last box, or all that it says."""
+    """The grade that the reply ends with: after its last `Score:`, in its last box or [[ ]], or all that it says."""
     text = plain(reply)
-    for marked in (after_last(text, "score:"), last_boxed(text), text):
+    named = after_last(QUOTED.sub(r"\1", text), "score:")
+    for marked in (named, last_boxed(text), after_last(text, "[["), text):
         if marked is not None:
-            cleaned = marked.strip().strip("*`_ ")
+            cleaned = marked.strip().strip("*`_[ ")
             found = GRADE.match(cleaned) if marked is not text else GRADE.fullmatch(cleaned.rstrip("."))
             grade = float(found.group()) if found else -1.0
             return grade if 0 <= grade <= best else None

@@ -148,7 +148,7 @@ def failed(example: Example, response: str, failure: Failure) -> RewardError:
     error = RewardError(
         f"the reward of {example.uid} failed ({failure.reason}) on prompt {shortened(prompt_text(example), end=True)}, "
         f"response {shortened(response)}, ground truth {shortened(str(example.ground_truth))}; "
-        "mend the reward function, or set on_error to the score that a failure shall count as."
+        "mend what scores, or set reward.on_error to the score that a failure shall count as."
     )
     if failure.trace:
         error.add_note(failure.trace)
