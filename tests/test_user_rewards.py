@@ -211,7 +211,7 @@ def test_a_judge_behind_an_address_grades_answers(tmp_path: Path, monkeypatch: p
         assert len(model.requests) == 5 > judge.TRIES
         assert (model.requests[0]["temperature"], model.requests[0]["max_tokens"]) == (0, 4096)
     with FakeModel(raw(b"tomorrow", 429, **{"Retry-After": "86400"})) as model:
-        with pytest.raises(RewardError, match=r"status 429.*set reward\.on_error"):
+        with pytest.raises(RewardError, match=r"429.*set reward\.on_error"):
             JudgeModel(JudgeConfig(model.url, "m"), 5.0, "stop").score(EXAMPLES[:1], ["2"])
         assert len(model.requests) == 1, "longer than anybody waits"
     (tmp_path / "ask.txt").write_text("Is {response} right?")
