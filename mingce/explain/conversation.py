@@ -148,9 +148,21 @@ class Conversation:
             answer = self._answer(question.strip())
         except (Impossible, MingceError) as problem:
             answer = Answer(self.lang, str(problem))
+        answer = self._told_once(answer)
         if answer.choices:
             self.choices = answer.choices
         self.said_last = answer.text or self.said_last
+        return answer
+
+    def _told_once(self, answer: Answer) -> Answer:
+        """The answer, in short if the very same was given before."""
+        mark = ("answer", answer.lang, answer.text, answer.lines, answer.judgements, answer.tables)
+        if answer.topic is None and not answer.lines:
+            return answer  # a sentence
+        if mark in self.said and answer.text:
+            short = f"{sentence('tutor.as_before', answer.lang)} {answer.text.partition(chr(10) * 2)[0]}"
+            return replace(answer, text=short, lines=answer.lines[-1:], formula="", tables=(), code=())
+        self.said.add(mark)
         return answer
 
     def _answer(self, question: str) -> Answer:

@@ -81,6 +81,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         return answer
     if "another" in turn.wants:
         talk.another_example()
+    if turn.request.supposes and talk.rollout.settings == turn.earlier.settings and not turn.request.columns:
+        return talk.derive([talk.quantity or "advantages"], turn.places[0] if turn.places else None)
     if talk.quantity is not None:
         return _number_again(talk, turn)
     assert talk.topic is not None
