@@ -6,6 +6,7 @@ import pytest
 
 from mingce.explain.answer_view import markdown
 from mingce.explain.conversation import Conversation
+from mingce.explain.patterns import within_reason
 
 
 def said(*turns: str) -> list[str]:
@@ -89,3 +90,17 @@ def test_the_whole_example_is_computed_once() -> None:
 def test_an_index_is_no_row() -> None:
     assert "values 却有" not in said("values[0] 到底是哪个时刻的估值")[0]
     assert "but 1" not in said("which state does values[0] belong to?")[0]
+
+
+def test_rows_of_numbers_stay_whole_and_endless_words_are_cut() -> None:
+    row = "rewards = [" + "0, " * 99 + "1]"
+    assert within_reason(row) == row
+    for text in ("9" * 5000, "-" * 20_000, "A" * 100_000, "为什么" * 30_000):
+        assert len(within_reason(text)) <= 200
+
+
+def test_the_same_answer_is_not_given_twice_at_length() -> None:
+    first, again = said("λ=0.95 时优势是多少", "那 λ=0.95 呢")
+    assert "0.6211" in again
+    assert len(again) < len(first)
+    assert "与前面说的一样" in again

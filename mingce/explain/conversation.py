@@ -20,6 +20,7 @@ from mingce.explain.answer import Answer, legible
 from mingce.explain.compose import derived, told
 from mingce.explain.menu import obey
 from mingce.explain.openings import fits, without_verdict
+from mingce.explain.patterns import within_reason
 from mingce.explain.question.changes import Impossible, apply_request
 from mingce.explain.question.classifier import OTHER, Guess
 from mingce.explain.question.places import Place, read_places
@@ -143,6 +144,7 @@ class Conversation:
 
     def ask(self, question: str) -> Answer:
         """The answer to one question; a mistake in it is reported in one sentence and changes nothing."""
+        question = within_reason(question)
         self._hear_language(question)
         try:
             answer = self._answer(question.strip())
@@ -160,7 +162,7 @@ class Conversation:
         if answer.topic is None and not answer.lines:
             return answer  # a sentence
         if mark in self.said and answer.text:
-            short = f"{sentence('tutor.as_before', answer.lang)} {answer.text.partition(chr(10) * 2)[0]}"
+            short = sentence("tutor.as_before", answer.lang, said=answer.text.partition("\n\n")[0])
             return replace(answer, text=short, lines=answer.lines[-1:], formula="", tables=(), code=())
         self.said.add(mark)
         return answer

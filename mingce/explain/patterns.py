@@ -38,3 +38,16 @@ _BECOMES = re.compile(
 def becoming(text: str) -> str:
     """`A 换成 −2`, "the advantage becomes −2" as `A = −2`."""
     return _BECOMES.sub(" = ", text)
+
+
+LONGEST_WORD, REPEATED = 200, 40
+_WORD = re.compile(rf"[^\W一-鿿]{{{LONGEST_WORD + 1},}}")
+_AGAIN = re.compile(rf"([^\d\s,，.;]{{1,12}}?)\1{{{REPEATED},}}")
+
+
+def within_reason(text: str) -> str:
+    """The text with words and repetitions of no sensible length cut, over which patterns would take minutes.
+
+    Rows of numbers stay whole.
+    """
+    return _WORD.sub(lambda word: word[0][:LONGEST_WORD], _AGAIN.sub(lambda found: found[1] * REPEATED, text))
