@@ -189,3 +189,41 @@ def test_a_step_of_100_000_rollouts_opens_scrolls_and_sorts(tab: Tab) -> None:
     expect(page.locator(".count")).to_have_text("1 / 100,000")
     facts = page.locator(".facts")
     expect(facts).not_to_contain_text("–")
+
+
+def test_samples_stand_at_full_height_and_lead_to_their_first_difference(tab: Tab, runs: Path) -> None:
+    page = tab.open("#/run/long/step/1/samples/1")
+    text = page.locator(".sample .sample-text").first
+    assert text.evaluate("one => one.scrollHeight <= one.clientHeight + 1"), "no box that cuts its last line"
+    other = page.locator(".sample:not(.base)")
+    t = other.get_attribute("data-difference")
+    other.get_by_role("button", name=f"◆ t = {t}").click()
+    expect(other.locator(".differs")).to_be_in_viewport()
+    if int(t or 0) > 200:
+        header = other.locator("header").bounding_box()
+        assert header is not None
+        assert header["y"] >= 0, "which sample it is stays in sight"
+
+
+def test_a_range_in_an_address_opens_at_its_first_token(tab: Tab) -> None:
+    page = tab.open("#/run/long/step/1/rollout/0?range=1200-1260")
+    expect(page.locator(".chip.selected")).to_have_attribute("data-t", "1200")
+    expect(page.locator(".chip.selected")).to_be_in_viewport()
+    expect(page.locator(".range-account h2")).to_contain_text("t = 1200…1260")
+
+
+def test_one_advantage_for_all_tokens_leaves_the_text_readable(tab: Tab, runs: Path) -> None:
+    config = read_config(None, ["estimator=grpo", f"model.path={runs / 'long-model'}"])
+    words = Words()
+    rows = [[(answer_of(60), True)] for _ in range(2)]
+    with Run.create(runs, "grouped", as_values(config)) as run:
+        run.ledger.write(1, chat_ledger(config, words, rows, config.kl.reward_coef))
+        run.metrics_path.write_text('{"step": 1, "a": 1}\n')
+    page = tab.open("#/run/grouped/step/1/rollout/1")
+    most = page.locator(".legend-ticks > *").last.text_content()
+    chip = page.locator(".chip").nth(5)
+    assert most is not None
+    title = page.locator(".overview .reading").text_content() or ""
+    advantage = float(title.rpartition(" ")[2].replace("−", "-"))
+    assert float(most.replace("+", "")) == pytest.approx(2 * abs(advantage), rel=0.01)
+    assert chip.evaluate("one => getComputedStyle(one).color") == "rgb(22, 24, 29)", "dark ink on a middle tone"

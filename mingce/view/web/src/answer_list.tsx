@@ -41,7 +41,7 @@ export interface AnswerListProps {
 
 export function AnswerList({ id, answers, column, selected, onSelect }: AnswerListProps) {
   const { say } = usePrefs();
-  const limit = useMemo(() => scaleOf(column, answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
+  const limit = useMemo(() => scaleOf(column, ...answers.map((answer) => answer.columns[column] ?? [])), [answers, column]);
   const longest = Math.max(1, ...answers.map((answer) => answer.tokens.length));
   return (
     <>

@@ -9,8 +9,19 @@ export const MADE_OF: Record<string, readonly [string, string]> = { [GAP]: ["rol
 /** How far the colours of a column reach at least: rounding between two engines is not to look like a difference. */
 const LEAST: Record<string, number> = { [GAP]: 0.02 };
 
-/** Where the colours of a column end. */
-export const scaleOf = (name: string, values: readonly Num[]): number => Math.max(LEAST[name] ?? 0, largest(values));
+/** Where the colours of a column end, over one answer or several. Where each answer has one number throughout, as in
+ * group comparisons, that is no extreme: its colour leaves the text readable. */
+export function scaleOf(name: string, ...answers: (readonly Num[])[]): number {
+  const most = answers.reduce((found, values) => Math.max(found, largest(values)), LEAST[name] ?? 0);
+  return answers.length && answers.every(oneNumber) ? 2 * most : most;
+}
+
+const SEVERAL = 8; // tokens
+
+function oneNumber(values: readonly Num[]): boolean {
+  const there = values.filter((x): x is number => x !== null && x !== 0);
+  return there.length >= SEVERAL && there.length > values.length / 2 && there.every((x) => x === there[0]);
+}
 
 /** The rollout with its derived columns. */
 export function withDerived(rollout: Rollout): Rollout {

@@ -23,7 +23,7 @@ export function RangeAccount({ book, range: [first, last], texts, onSelect, onCl
   const { rollout, columns } = book;
   const mask = columns.response_mask ?? null;
   const slots = Array.from({ length: last - first }, (_, i) => first + i).filter((t) => mask === null || mask[t]);
-  const text = rollout.tokens.slice(first, last).map((token) => token.text).join("");
+  const text = rollout.tokens.slice(first, last).map((token) => token.text).join("").trim();
   const place = (t: number, value: Num) => (
     <button type="button" class="plain" title={`t = ${t} ${visible(rollout.tokens[t].text)}`} onClick={() => onSelect(t)}>
       {number(value)} <small class="muted">{t}</small>

@@ -54,8 +54,8 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
   const [what, setWhat] = useState<WhatIf>(() => askedFor(rollout, query));
   const [level, setLevel] = useState<Level>(firstLevel);
   const view = (query.get("view") ?? "microscope") as View;
-  const asked = Number(query.get("token") ?? 0);
   const range = useMemo(() => readRange(query.get("range"), rollout.tokens.length), [query.get("range"), rollout]);
+  const asked = Number(query.get("token") ?? range?.[0] ?? 0);
   const selected = rollout.tokens.length ? Math.min(Math.max(0, asked || 0), rollout.tokens.length - 1) : null;
   const preferred = rollout.columns.advantages ? "advantages" : Object.keys(rollout.columns)[0];
   const wanted = query.get("column") ?? preferred;

@@ -1,5 +1,5 @@
 /** The samples of one prompt side by side: what they have in common is faint, where each parts from one of them is marked. */
-import { useMemo } from "preact/hooks";
+import { useMemo, useRef } from "preact/hooks";
 import { has, paths, useData } from "../api";
 import { useColumn } from "../answer_list";
 import { paint } from "../colours";
@@ -35,7 +35,7 @@ function Side({ id, step, row, query, found }: SamplesProps & { found: Through }
   const { say } = usePrefs();
   const { answers } = found;
   const [column, setColumn, columns] = useColumn(answers, "advantages");
-  const limit = useMemo(() => scaleOf(column, answers.flatMap((answer) => answer.columns[column] ?? [])), [answers, column]);
+  const limit = useMemo(() => scaleOf(column, ...answers.map((answer) => answer.columns[column] ?? [])), [answers, column]);
   const asked = Number(query.get("base") ?? NaN);
   const base = Math.max(0, answers.findIndex((answer) => answer.row === (Number.isNaN(asked) ? best(answers) : asked)));
   const choose = (place: number) => {
@@ -107,12 +107,19 @@ function Sample({ id, answer, base, column, limit }: SampleProps) {
   const values = answer.columns[column];
   const mask = answer.columns.response_mask;
   const name = `#${answer.row}`;
+  const box = useRef<HTMLElement>(null);
   return (
-    <article class={base ? "card sample" : "card sample base"} data-row={answer.row} data-difference={parts ?? undefined}>
+    <article class={base ? "card sample" : "card sample base"} data-row={answer.row} data-difference={parts ?? undefined} ref={box}>
       <header>
         {has(paths.rollout(id, answer.step, answer.row)) ? <a href={to.rollout(id, answer.step, answer.row, { token: whole ? null : parts })}>{name}</a> : name}
         <b>{number(answer.score, 3)}</b>
         <span class="muted">{say(`${answer.tokens.length} 个 token`, `${answer.tokens.length} tokens`)} · {answer.finish_reason ?? "–"}</span>
+        {parts !== null && !whole && (
+          <button type="button" class="plain link" title={say("到第一处不同", "To the first difference")}
+            onClick={() => box.current?.querySelector(".differs")?.scrollIntoView({ block: "center" })}>
+            ◆ t = {parts}
+          </button>
+        )}
       </header>
       <p class="sample-text">
         {answer.tokens.map((token, t) => (
