@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import pickle
 import sys
 import types
 from pathlib import Path
@@ -33,6 +35,7 @@ from safetensors.numpy import save
 
 from mingce.base.errors import ColumnError, DataError
 from mingce.importers import open_dump
+from mingce.importers.memory import dump_in_memory
 from mingce.record.dump import Dump
 
 # ── verl's V1 trainer ────────────────────────────────────────────────────────────────────────────────────────────────
@@ -172,7 +175,116 @@ def test_trl_grpo(tmp_path: Path, how: str) -> None:
         assert dump.scalars == {"kl_mean": 0.25, "pg_clipfrac": 0.125}
 
 
+# ── SkyRL ────────────────────────────────────────────────────────────────────────────────────────────────────────────
+
+SKYRL = "skyrl.backends.skyrl_train.training_batch"
+
+
+def _rebuild_tensor_batch(kind: type, state: dict[str, Any]) -> Any:
+    raise AssertionError("nothing of a pickle is called")
+
+
+class TrainingInputBatch:
+    """SkyRL's batch as its class pickles itself: since 0.2 by a function, before that as a dict with a state."""
+
+    def __init__(self, state: dict[str, Any]):
+        self.state = state
+
+    def __reduce__(self) -> Any:
+        return _rebuild_tensor_batch, (TrainingInputBatch, self.state)
+
+
+class OlderInputBatch(Held):
+    pass
+
+
+def skyrl_state(**about: Any) -> tuple[dict[str, Any], dict[str, torch.Tensor]]:
+    """Responses at the right edge, tool output within row 0, nothing trained on in row 1, one row of filling."""
+    made = batch(0)
+    width = made["responses"].shape[1]
+    there = torch.stack([torch.arange(width) >= width - length for length in LENGTHS])
+
+    def moved(name: str) -> torch.Tensor:
+        rows = [row.roll(width - n) for row, n in zip(made[name], LENGTHS, strict=True)]
+        return torch.stack([*rows, rows[0]])
+
+    loss_mask = there.long()
+    loss_mask[0, width - LENGTHS[0] + 1] = 0
+    loss_mask[1] = 0
+    before = [made["prompts"][row][made["attention_mask"][row, :P].bool()] for row in range(B)]
+    whole = [torch.cat([before[row], made["responses"][row, : LENGTHS[row]]]) for row in range(B)]
+    sequences = torch.zeros(B + 1, P + width, dtype=torch.long)
+    for row, ids in enumerate([*whole, whole[0]]):
+        sequences[row, P + width - len(ids) :] = ids
+    tensors = {
+        "sequences": sequences, "attention_mask": (sequences != 0).long(),
+        "response_mask": torch.cat([there, there[:1]]).long(), "loss_mask": torch.cat([loss_mask, loss_mask[:1] * 0]),
+        "action_log_probs": moved("old_log_probs"), "values": moved("values").bfloat16(),
+        "returns": moved("returns"), "advantages": moved("advantages"),
+    }  # fmt: skip
+
+    def stored(value: torch.Tensor) -> dict[str, Any]:
+        if value.dtype == torch.bfloat16:
+            torch.save(value, buffer := io.BytesIO())
+            return {"format": "torch", "data": buffer.getvalue()}
+        array = value.numpy()
+        return {"format": "numpy", "data": array.tobytes(), "shape": array.shape, "dtype": str(array.dtype)}
+
+    kept: dict[str, Any] = {name: stored(value) for name, value in tensors.items()}
+    kept |= {"base_action_log_probs": None, "pixel_values": {"format": "tensor_list", "items": []}}
+    metadata = {"pad_size": 1, "policy_prompt_boundaries": [(0, 1), (1, B)], "metrics": {}} | about
+    return {"batch_dict": kept, "batch_size": B + 1, "device": None, "metadata": metadata}, made
+
+
+@pytest.mark.parametrize("kind", [TrainingInputBatch, OlderInputBatch])
+def test_skyrl(kind: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    home = types.ModuleType(SKYRL)
+    for thing in (TrainingInputBatch, OlderInputBatch, _rebuild_tensor_batch):
+        monkeypatch.setattr(thing, "__module__", SKYRL)
+        setattr(home, thing.__name__, thing)
+    monkeypatch.setitem(sys.modules, SKYRL, home)
+    for parent in ("skyrl", "skyrl.backends", "skyrl.backends.skyrl_train"):
+        monkeypatch.setitem(sys.modules, parent, types.ModuleType(parent))
+    state, made = skyrl_state()
+    (tmp_path / "global_step_4_training_input.pkl").write_bytes(pickle.dumps(kind(state)))
+    dump = one(tmp_path)
+    assert (dump.source, dump.shape, dump.step) == ("skyrl", (B, max(LENGTHS)), 4)
+    assert dump.rows["group"] == [0, *[1] * (B - 1)]
+    width = max(LENGTHS)
+    there = np.arange(width) < np.array(LENGTHS)[:, None]
+    same(dump.columns["attention_mask"], torch.tensor(there))
+    chosen = there.copy()
+    chosen[0, 1] = False  # and row 1, which is not trained on, is all the policy's
+    same(dump.columns["response_mask"], torch.tensor(chosen))
+    same(dump.columns["token_ids"], made["responses"][:, :width] * torch.tensor(there))
+    same(dump.columns["advantages"], made["advantages"][:, :width] * torch.tensor(there))
+    assert dump.stored["values"] == "bfloat16"
+    assert not dump.columns["loss_mask"][1].any()
+    prompts = [made["prompts"][row][made["attention_mask"][row, :P].bool()].tolist() for row in range(B)]
+    assert dump.rows["prompt_ids"] == prompts
+
+
+def test_skyrl_with_what_is_watched() -> None:
+    state, _ = skyrl_state(uids=["a", "a", "b", "b", "a"], is_last_step=[False, True, True, False, True])
+    dump = dump_in_memory(
+        {"batch_dict": state["batch_dict"], "metadata": state["metadata"], "settings": {"gamma": 0.9}}
+    )
+    assert (dump.rows["group"], dump.rows["conversation"]) == (["a", "a", "b", "b"], [0, 0, 1, 2])
+    assert dump.settings.gamma == 0.9
+
+
 # ── slime, OpenRLHF, NeMo RL ─────────────────────────────────────────────────────────────────────────────────────────
+
+
+def test_slime_has_no_kl_where_it_computed_none(tmp_path: Path) -> None:
+    """With --kl-coef 0 and --use-kl-loss its KL is zeros, whatever the log-probs say."""
+    content = slime_gathered()
+    for sample in content["samples"]:
+        sample["kl"] = torch.zeros_like(sample["log_probs"])
+    torch.save(content, tmp_path / "4.pt")
+    dump = one(tmp_path / "4.pt")
+    assert "ref_log_probs" in dump.columns
+    assert "kl" not in dump.columns
 
 
 def test_slime_in_one_file(tmp_path: Path) -> None:

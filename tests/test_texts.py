@@ -35,8 +35,8 @@ CHINESE = re.compile("[\u4e00-\u9fff]")
 LISTS = (
     "shows", "asked", "phrases", "grid", "labels", "settings", "checks", "classes", "metrics", "measured", "reductions",
     "tools", "arguments", "resources", "prompt_titles", "prompt_arguments", "line_what", "line_why", "line_bugs",
-    "line_notes", "formulas", "symbols", "generic", "verl", "trl", "trl_grpo", "openrlhf", "slime", "prime_rl",
-    "nemo_rl", "mingce",
+    "line_notes", "formulas", "symbols", "generic", "verl", "trl", "trl_grpo", "openrlhf", "slime", "skyrl",
+    "prime_rl", "nemo_rl", "mingce",
 )  # fmt: skip
 PLAIN = [
     "account", "assistant", "audit", "columns", "facts", "metrics", "misconceptions", "notions", "polarity",

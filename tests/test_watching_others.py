@@ -151,7 +151,7 @@ def right_aligned(made: dict[str, torch.Tensor]) -> TrainingInputBatch:
     return batch
 
 
-@pytest.mark.parametrize(("kind", "source"), [(OpenRLHF, "openrlhf"), (SkyRL, "generic")])
+@pytest.mark.parametrize(("kind", "source"), [(OpenRLHF, "openrlhf"), (SkyRL, "skyrl")])
 def test_columns_and_settings_are_as_they_were(kind: Any, source: str, tmp_path: Path) -> None:
     torch.manual_seed(0)
     trainer = kind(2)

@@ -48,7 +48,8 @@ OTHERS: dict[str, str] = {
     for name in (
         "padding_mask", "padding_mask_p1", "sequences", "prompt_mask", "tool_mask", "sample_mask", "sample_loss_mask",
         "response_lengths", "response_length", "total_lengths", "input_lengths", "sample_indices", "rollout_data",
-        "samples", "dp_shards", "batch", "columns", "rows", "non_tensor_batch", "meta_info", "settings", "scalars",
+        "samples", "dp_shards", "batch", "batch_dict", "metadata", "columns", "rows", "non_tensor_batch", "meta_info",
+        "settings", "scalars",
         "metrics", "data", "info", "is_masked", "mismatch_kl", "log_importance_ratio", "prob_delta", "content",
         "teacher_log_probs", "filtered_rewards", "num_items_in_batch", "schema_version", "truncated",
     )

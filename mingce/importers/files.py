@@ -12,7 +12,7 @@ from typing import Any
 
 from mingce.base.errors import ColumnError, DataError, MingceError, first_line
 from mingce.base.texts import sentence_pair
-from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, slime, traces, trl, trl_grpo, verl
+from mingce.importers import generic, ledger, nemo_rl, openrlhf, prime_rl, skyrl, slime, traces, trl, trl_grpo, verl
 from mingce.importers.arrays import read_npy, read_npz, read_safetensors
 from mingce.importers.draft import Draft
 from mingce.importers.limits import MAX_BYTES, MAX_FILES, Refused, file_size, short
@@ -34,7 +34,8 @@ from mingce.importers.torch_files import open_zip, read_pickled, read_torch_zip
 from mingce.record.dump import Dump
 
 _TRAINERS: tuple[tuple[Callable[[Any], bool], Callable[[Any, str], Draft]], ...] = tuple(
-    (trainer.recognises, trainer.read) for trainer in (verl, trl_grpo, trl, openrlhf, prime_rl, slime, nemo_rl, traces)
+    (trainer.recognises, trainer.read)
+    for trainer in (verl, trl_grpo, trl, openrlhf, prime_rl, skyrl, slime, nemo_rl, traces)
 )
 _WITH_OWN_NAMES = ("generic", "verl", "trl", "trl_grpo")  # dumps to which people add columns
 _KNOWN = "npz, safetensors, Parquet, JSON, JSONL and .pt with a response mask are read; see docs/en/reference/audit.md"

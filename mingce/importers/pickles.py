@@ -27,7 +27,8 @@ STORAGES = {
     "ByteStorage": "uint8", "BoolStorage": "bool",
 }  # fmt: skip
 # classes of these packages may stand in a dump; they become records
-_PACKAGES = {"verl", "tensordict", "openrlhf", "slime", "miles", "omegaconf", "PIL", "uuid", "datetime", "pathlib"}
+_PACKAGES = {"verl", "tensordict", "openrlhf", "slime", "miles", "skyrl", "skyrl_train", "omegaconf"}
+_PACKAGES |= {"PIL", "uuid", "datetime", "pathlib"}
 _CLASSES = {"DataProto", "TensorDict", "Experience"}
 
 

@@ -53,6 +53,8 @@ def _trained(data: dict[str, Any], where: str) -> Draft:
     lengths = _lengths(data.get("response_lengths"), where)
     _responses(draft, data.get("tokens"), data.get("loss_masks"), lengths)
     draft.put_lists(data, _COLUMNS, lengths)
+    if "kl" in draft.columns and not draft.columns["kl"].array.any():  # with --kl-coef 0 it is not computed
+        del draft.columns["kl"]
     for key, name in (("sample_indices", "sample_index"), ("raw_reward", "outcome"), ("rewards", "outcome")):
         laid = lay(data.get(key), where, key)
         if isinstance(laid, Numbers) and laid.ndim == 1 and name not in draft.rows and len(laid) == len(lengths):

@@ -70,7 +70,7 @@ class Dump:
     rows: dict[str, list[Any]] = field(default_factory=dict)
     settings: DumpSettings = field(default_factory=DumpSettings)
     scalars: dict[str, float] = field(default_factory=dict)
-    source: str = "generic"  # verl, trl, trl_grpo, openrlhf, prime_rl, verifiers, slime, nemo_rl, mingce
+    source: str = "generic"  # verl, trl, trl_grpo, openrlhf, prime_rl, verifiers, slime, skyrl, nemo_rl, mingce
     stored: dict[str, str] = field(default_factory=dict)  # dtype of each column in the file, e.g. "bfloat16"
     remarks: list[tuple[str, str]] = field(default_factory=list)  # (中文, English) about the reading: a missing shard …
     path: str = ""

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+from mingce.importers.skyrl import COLUMNS
 from mingce.specs.kl import kl_name
 from mingce.specs.trainer_names import SKYRL, unless_divided
 from mingce.watching.host import Host, Taken
@@ -19,11 +20,6 @@ from mingce.watching.trainers import copied, end_step, is_a, plain_config, token
 from mingce.watching.wrapping import Wraps
 
 NAMES = ("SkyRL RayPPOTrainer",)
-_COLUMNS = {
-    "loss_mask": "loss_mask", "rewards": "rewards", "rollout_logprobs": "rollout_log_probs",
-    "action_log_probs": "old_log_probs", "base_action_log_probs": "ref_log_probs", "values": "values",
-    "returns": "returns", "advantages": "advantages",
-}  # fmt: skip
 _LOSSES = {"regular": "ppo", "dual_clip": "ppo", "gspo": "gspo", "cispo": "cispo", "sapo": "sapo"}
 
 
@@ -41,7 +37,7 @@ def host(trainer: Any) -> Host:
     steps = getattr(trainer, "total_training_steps", None)
     config = asdict(trainer.cfg) if is_dataclass(trainer.cfg) and not isinstance(trainer.cfg, type) else trainer.cfg
     return Host(
-        source="generic",
+        source="skyrl",
         name=f"SkyRL{version_of('skyrl')} {type(trainer).__name__}",
         settings=_settings(trainer.cfg) | token_ids(trainer.tokenizer),
         config=plain_config(config),
@@ -102,21 +98,9 @@ class _Steps:
 
 
 def _taken(batch: Any) -> Taken:
-    """Row by row what stands at the right edge; rows that only fill the batch up are the last, and left out."""
-    uids = list(batch.metadata["uids"])
-    mask = copied(batch["response_mask"]).bool()
-    count = len(mask) - int(batch.metadata.get("pad_size", 0) or 0)
-    ids, attended = copied(batch["sequences"]), copied(batch["attention_mask"]).bool()
-    before = ids.shape[1] - mask.shape[1]
-    attended[:, before:] &= ~mask  # the prompt's alone
-    rows: dict[str, Any] = {
-        "token_ids": [ids[row, before:][mask[row]] for row in range(count)],
-        "response_mask": [mask[row][mask[row]] for row in range(count)],
-        "prompt_ids": [ids[row][attended[row]].tolist() for row in range(count)],
-        "group": [str(uid) for uid in uids[:count]],
-    }
-    for theirs, ours in _COLUMNS.items():
-        if (column := batch.get(theirs)) is not None:
-            held = copied(column)
-            rows[ours] = [held[row][mask[row]] for row in range(count)]
-    return Taken(rows)
+    """The batch as it is pickled, with what is taken out of it before that."""
+    tensors = {name: copied(column) for name in COLUMNS if (column := batch.get(name)) is not None}
+    about = {"uids": [str(uid) for uid in batch.metadata["uids"]], "pad_size": batch.metadata.get("pad_size")}
+    if (ends := batch.metadata.get("is_last_step")) is not None:
+        about["is_last_step"] = [bool(end) for end in ends]
+    return Taken({"batch_dict": tensors, "metadata": about})
