@@ -52,6 +52,17 @@ TEMPLATES = {
     """{{- m.tool_calls[0].function.arguments | tojson }}}{% else %}{{ m.content | trim }}{% endif %}<|eot_id|>
 {%- endfor %}{% if add_generation_prompt %}<h>assistant</h>
 {% endif %}{% if tools %}{{ tools | tojson }}{% endif %}""",
+    "xml_tools": chatml(
+        "{% generation %}{{ m.content }}{% endgeneration %}", "", 'in <tool_call>\n{"name": <name>}'
+    ).replace("tools %}", "xml_tools %}"),  # SmolLM3 as it came out
+    "mistral": """{{ bos_token }}{% for m in messages %}{% if m.role == 'user' %}"""
+    """{% if tools %}[AVAILABLE_TOOLS]{{ tools | tojson }}[/AVAILABLE_TOOLS]{% endif %}[INST]{{ m.content }}[/INST]"""
+    """{% elif m.tool_calls %}[TOOL_CALLS][{% for c in m.tool_calls %}{{ (c.function | tojson)[:-1] }}"""
+    """{% if c.id | length != 9 %}{{ raise_exception('ids of 9 letters') }}{% endif %}, "id": "{{ c.id }}"}"""
+    """{% if not loop.last %}, {% endif %}{% endfor %}]{{ eos_token }}{% elif m.role == 'tool' %}"""
+    """{% if m.tool_call_id | length != 9 %}{{ raise_exception('ids of 9 letters') }}{% endif %}"""
+    """[TOOL_RESULTS]{"content": {{ m.content }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]"""
+    """{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}""",
     "instructed": chatml("{{ m.content }}", "", 'Answer with <tool_call>\n{"name": <name>, "arguments": <args>}'),
 }
 
@@ -165,7 +176,7 @@ def test_tags_are_read_and_answered_in_place() -> None:
 
 @pytest.mark.parametrize("name", TEMPLATES)
 def test_the_format_is_that_of_the_template(name: str) -> None:
-    expected = "hermes" if name == "instructed" else name
+    expected = "hermes" if name in ("instructed", "xml_tools") else name
     assert format_for(tokenizer_of(TEMPLATES[name]), None, [Tool(look_up, "look_up").schema]).name == expected
 
 
@@ -197,6 +208,35 @@ def test_observations_are_what_the_template_writes_behind_a_turn(name: str) -> N
         ids += reply.ids
     whole = tokenizer.apply_chat_template(dialogue.messages, add_generation_prompt=True, tokenize=False)
     assert dialogue.text == whole
+
+
+def test_tools_are_told_under_the_name_that_the_template_reads() -> None:
+    tokenizer = tokenizer_of(TEMPLATES["xml_tools"])
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [Tool(look_up, "look_up").schema])
+    assert "Looks something up." in dialogue.text
+    said(dialogue, "a", tokenizer)
+    assert dialogue.answer([tool_message("r")]).prompt is None
+
+
+def test_calls_are_numbered_for_a_template_that_asks_for_it() -> None:
+    """Which writes the numbers into the history, so every answer begins a segment."""
+    tokenizer, written = tokenizer_of(TEMPLATES["mistral"]), FORMATS["mistral"]
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [Tool(look_up, "look_up").schema])
+    for turn in range(2):
+        text = '[TOOL_CALLS][{"name": "a", "arguments": {}}, {"name": "b", "arguments": {"x": 1}}]'
+        ids = said(dialogue, text, tokenizer)
+        calls = written.read(tokenizer.decode(ids[:-1]), ["a", "b"]).calls
+        dialogue.called = [{"name": one.name, "arguments": dict(one.arguments)} for one in calls]
+        reply = dialogue.answer([tool_message(f"r{turn}"), tool_message(f"s{turn}")])
+        assert reply.prompt is not None
+        assert f'{{"content": s{turn}, "call_id": "call0000{2 * turn + 1}"}}' in tokenizer.decode(reply.prompt)
+    last = said(dialogue, "Ann.", tokenizer)
+    assert dialogue.drift(last) == -1
+    said(dialogue, "[TOOL_CALLS][{", tokenizer)
+    reply = dialogue.answer([tool_message("Error: no JSON")])
+    assert "[INST]Error: no JSON[/INST]" in tokenizer.decode(reply.ids)
+    with pytest.raises(MingceError, match="ids of 9 letters"):
+        Dialogue(tokenizer, [{"role": "user", "content": "who"}, tool_message("r")], [])
 
 
 def test_a_rewritten_history_begins_a_new_segment() -> None:

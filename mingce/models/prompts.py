@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, cast
+from typing import Any, ClassVar, cast
 
-from jinja2 import Environment, TemplateError
+from jinja2 import Environment, TemplateError, nodes
+from jinja2.ext import Extension
 from jinja2.meta import find_undeclared_variables
+from jinja2.parser import Parser
 from torch import nn
 from transformers import PreTrainedTokenizerBase
 
@@ -54,14 +57,38 @@ def check_template_arguments(tokenizer: PreTrainedTokenizerBase, template: Mappi
     setting = "data.chat_template_kwargs"
     if tokenizer.chat_template is None:
         raise SettingError(f"{setting} is given, but the tokenizer has no chat template; leave it out.")
-    try:
-        tree = Environment(extensions=["jinja2.ext.loopcontrols"]).parse(str(tokenizer.chat_template))
-    except TemplateError:  # a tag of the library's own; what is wrong with it shows when it is used
+    read = _variables(str(tokenizer.chat_template))
+    if read is None:
         return
-    read = find_undeclared_variables(tree) - GIVEN
     for name in template:
-        if name not in read:
-            raise UnknownNameError(f"argument of the chat template ({setting})", name, sorted(read))
+        if name not in read - GIVEN:
+            raise UnknownNameError(f"argument of the chat template ({setting})", name, sorted(read - GIVEN))
+
+
+class _Generation(Extension):
+    """The tag of transformers around what the model wrote."""
+
+    tags: ClassVar[set[str]] = {"generation"}
+
+    def parse(self, parser: Parser) -> list[nodes.Node]:
+        next(parser.stream)
+        return parser.parse_statements(("name:endgeneration",), drop_needle=True)
+
+
+@lru_cache(maxsize=16)
+def _variables(template: str) -> frozenset[str] | None:
+    """What a template reads; None where it cannot be told, and what is wrong with it shows when it is used."""
+    try:
+        tree = Environment(extensions=["jinja2.ext.loopcontrols", _Generation]).parse(template)
+    except TemplateError:
+        return None
+    return frozenset(find_undeclared_variables(tree))
+
+
+def _tools_argument(template: str) -> str:
+    """Under which name the template reads the tools: SmolLM3's has one of its own."""
+    read = _variables(template) or frozenset()
+    return "xml_tools" if "xml_tools" in read and "tools" not in read else "tools"
 
 
 def default_stop_ids(model: nn.Module, tokenizer: PreTrainedTokenizerBase) -> tuple[int, ...]:
@@ -116,10 +143,9 @@ def render_text(
     ):
         text = tokenizer.apply_chat_template(
             [dict(message) for message in messages],
-            tools=[dict(tool) for tool in tools] or None,
             add_generation_prompt=opened,
             tokenize=False,
-            **template,
+            **{_tools_argument(str(tokenizer.chat_template)): [dict(tool) for tool in tools] or None, **template},
         )
     return cast(str, text)
 

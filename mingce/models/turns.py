@@ -38,6 +38,10 @@ class Dialogue:
         self.tokenizer, self.tools, self.template = tokenizer, list(tools), template
         self.is_chat = not isinstance(prompt, str)
         self.messages: list[Message] = [] if isinstance(prompt, str) else list(prompt)
+        self.called: Sequence[Message] = ()
+        """The calls in the policy's message, each a name and arguments, where somebody has read them."""
+        self.calls: dict[int, Sequence[Message]] = {}
+        """Those of its earlier ones, by their places among the messages."""
         self.text = prompt if isinstance(prompt, str) else self._rendered(self.messages, opened=True)
         """All that the model has seen, of this segment."""
         self.prompt_ids = render_prompt(tokenizer, prompt) if isinstance(prompt, str) else self._ids(self.text)
@@ -65,13 +69,8 @@ class Dialogue:
                 "the environment answers in chat messages, but the prompt is plain text; set agent.tool_format=tags, "
                 "or data.chat=true."
             )
-        whole, rest = "", None
-        for spoken in _spoken(self.said):
-            messages = [*self.messages, spoken, *content]
-            whole = self._rendered(messages, opened=True)
-            if (rest := rest_of(whole, self.text)) is not None:
-                break
-        self.messages, self.said = messages, self.opening
+        whole, rest = self._with(content)
+        self.said = self.opening
         self.told += "\n" + "\n".join(str(message["content"]) for message in content) + "\n"
         role = ROLE_OF.get(str(content[0]["role"]), 0) if content else 0
         self.text = whole
@@ -82,6 +81,18 @@ class Dialogue:
         if self.ended_with is not None and ids[:1] == [self.ended_with]:
             ids = ids[1:]  # the end of the turn, which was drawn
         return Reply(ids, role)
+
+    def _with(self, content: Sequence[Message]) -> tuple[str, str | None]:
+        """The conversation with these messages as the template writes it, and what of it the model has not seen."""
+        self.calls[len(self.messages)], self.called = self.called, ()
+        whole, rest = "", None
+        for spoken in _spoken(self.said):
+            messages = [*self.messages, spoken, *content]
+            whole = self._rendered(messages, opened=True)
+            if (rest := rest_of(whole, self.text)) is not None:
+                break
+        self.messages = messages
+        return whole, rest
 
     def drift(self, ids: Sequence[int]) -> int:
         """The first place of the last segment's response at which encoding its text anew gives another id; −1: none.
@@ -111,10 +122,40 @@ class Dialogue:
         return both[len(before) :] if both[: len(before)] == before else self._ids(text)
 
     def _rendered(self, messages: Sequence[Message], *, opened: bool) -> str:
-        return render_text(self.tokenizer, messages, opened=opened, tools=self.tools, template=self.template)
+        def written(messages: Sequence[Message]) -> str:
+            return render_text(self.tokenizer, messages, opened=opened, tools=self.tools, template=self.template)
+
+        try:
+            return written(messages)
+        except ModelError:
+            if not any(self.calls.values()):
+                raise
+            return written(numbered(messages, self.calls))
 
     def _ids(self, text: str) -> list[int]:
         return encode(self.tokenizer, [text], special=False)[0]
+
+
+def numbered(messages: Sequence[Message], calls: Mapping[int, Sequence[Message]]) -> list[Message]:
+    """Messages for templates that take calls apart from the text and results by their calls' ids (Mistral's)."""
+    made: list[Message] = []
+    waiting: list[str] = []
+    count = 0
+    for place, message in enumerate(messages):
+        if own := calls.get(place, ()):
+            waiting = [f"call{count + number:05d}" for number in range(len(own))]
+            count += len(own)
+            written = [
+                {"type": "function", "id": one, "function": dict(call)} for one, call in zip(waiting, own, strict=True)
+            ]
+            made.append({"role": "assistant", "content": "", "tool_calls": written})
+        elif message["role"] != "tool":
+            made.append(message)
+        elif waiting:
+            made.append({**message, "tool_call_id": waiting.pop(0)})
+        else:  # an answer to what was no call
+            made.append({**message, "role": "user"})
+    return made
 
 
 def _spoken(text: str) -> list[Message]:

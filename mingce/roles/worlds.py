@@ -202,6 +202,7 @@ class Table:
         play, worlds = self.plays[row], self.worlds
         reading = worlds.written.read(text, worlds.names) if worlds.names else Reading()
         play.malformed += bool(reading.problem)
+        play.dialogue.called = [{"name": one.name, "arguments": dict(one.arguments)} for one in reading.calls]
         action = Action(play.answer, reading.calls, reading.problem)
         seed = play.seed * 1_000_003 + len(play.rewards)
         play.job = worlds.threads.submit(partial(worlds.run, seed, play.environment.step, action))
