@@ -49,6 +49,8 @@ def credit_columns(
     ledger: Ledger, spec: Estimator, settings: Mapping[str, Any], bootstrap: Tensor | None = None
 ) -> dict[str, Tensor]:
     """The estimator's columns from those of the ledger; with a critic, deltas and returns too."""
+    if spec.kind == "group" and len(set(conversations := ledger.rows.get("conversation", []))) < len(conversations):
+        return {"advantages": _among_conversations(ledger, spec, settings)}
     inputs: dict[str, Any] = {name: _input(ledger, name) for name in spec.inputs}
     arguments = spec.arguments(inputs, settings, bootstrap)
     columns = function_of(spec)(**arguments).columns()
@@ -56,6 +58,27 @@ def credit_columns(
         gamma = arguments.get("gamma", settings.get("gamma", 1.0))
         columns["deltas"] = td_errors(ledger["rewards"], ledger["values"], ledger.mask, gamma, bootstrap)
     return columns
+
+
+def _among_conversations(ledger: Ledger, spec: Estimator, settings: Mapping[str, Any]) -> Tensor:
+    """Advantages where conversations are several rows, of which each counts once in its group.
+
+    A row is compared with the first rows of the other conversations: what came later is paid there, too.
+    """
+    group, conversation, mask = ledger.row("group"), ledger.row("conversation"), ledger.mask
+    advantages = torch.zeros_like(ledger["rewards"])
+    groups: dict[Any, list[int]] = {}
+    for row, name in enumerate(group):
+        groups.setdefault(name, []).append(row)
+    for rows in groups.values():
+        first = {conversation[row]: row for row in reversed(rows)}
+        sets = [[row, *(one for own, one in first.items() if own != conversation[row])] for row in rows]
+        members = [one for compared in sets for one in compared]
+        names = [number for number, compared in enumerate(sets) for _ in compared]
+        inputs = {"rewards": ledger["rewards"][members], "response_mask": mask[members], "group": names}
+        found = function_of(spec)(**spec.arguments(inputs, settings)).columns()["advantages"]
+        advantages[rows] = found[torch.arange(0, len(members), len(first))]
+    return advantages
 
 
 def _input(ledger: Ledger, name: str) -> Any:

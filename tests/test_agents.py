@@ -20,9 +20,12 @@ from mingce.base.errors import EnvironmentFault, MingceError
 from mingce.config import read_config
 from mingce.credit import assign_credit
 from mingce.engine.local import LocalRoles, build_roles
+from mingce.explain.recomputed import recompute
 from mingce.ledger import Ledger
 from mingce.models.prompts import render_prompt
 from mingce.record.run import Run
+from mingce.sources.dumps import open_source
+from mingce.sources.rollouts import read_rollout
 from mingce.tasks.check import check_task
 from mingce.training import start
 
@@ -301,26 +304,29 @@ def test_wrong_settings_are_sentences() -> None:
             rolled_out(setting)
 
 
-def test_a_rewritten_history_makes_segments(tmp_path: Path) -> None:
+def forgetful_model(place: Path) -> Path:
+    """A random model whose template leaves out what it said before, so that conversations are cut into segments."""
     forgets = (
         "{% for m in messages %}{% if m.role == 'user' or loop.last %}{{ m.content }}{% endif %}{% endfor %}"
         "{% if add_generation_prompt %}:{% endif %}"
     )
     tokenizer = tokenizer_of(forgets)
-    tokenizer.save_pretrained(tmp_path)
+    tokenizer.save_pretrained(place)
     torch.manual_seed(0)
-    sizes: dict[str, Any] = {
-        "hidden_size": 32,
-        "intermediate_size": 48,
-        "num_hidden_layers": 2,
-        "num_attention_heads": 4,
-    }
-    LlamaForCausalLM(LlamaConfig(vocab_size=len(tokenizer), eos_token_id=1, **sizes)).save_pretrained(tmp_path)
-    here = Path(__file__).parent / "agent_task.py"
-    roles, ledger = rolled_out(
-        f"task={here}:Nagging", f"model.path={tmp_path}", "sampling.stop=[e,x,0,5]", "sampling.max_new_tokens=200",
-        "agent.turn_tokens=0", "sampling.temperature=1.0",
-    )  # fmt: skip
+    sizes: dict[str, Any] = {"hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2}
+    config = LlamaConfig(vocab_size=len(tokenizer), eos_token_id=1, num_attention_heads=4, **sizes)
+    LlamaForCausalLM(config).save_pretrained(place)
+    return place
+
+
+NAGGED = (
+    f"task={Path(__file__).parent / 'agent_task.py'}:Nagging", "sampling.stop=[e,x,0,5]", "sampling.max_new_tokens=200",
+    "agent.turn_tokens=0", "sampling.temperature=1.0",
+)  # fmt: skip
+
+
+def test_a_rewritten_history_makes_segments(tmp_path: Path) -> None:
+    roles, ledger = rolled_out(f"model.path={forgetful_model(tmp_path)}", *NAGGED)
     assert roles.actor.worlds is not None
     assert roles.actor.worlds.measured["agent/ids_as_sampled"] == 1.0
     whole = [n for n in set(ledger.row("conversation")) if ledger.row("conversation").count(n) == 3]
@@ -332,3 +338,35 @@ def test_a_rewritten_history_makes_segments(tmp_path: Path) -> None:
         # 1, 2 and 3 for the turns, 0.25 for the last message: what came later is paid at a segment's end, too
         assert ledger["scores"][rows].sum(1).tolist() == [6.25, 5.25, 3.25]
         assert len({ledger.row("uid")[row] for row in rows}) == 3
+
+
+@pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "opo"])
+def test_a_conversation_of_several_rows_counts_once_in_its_group(estimator: str, tmp_path: Path) -> None:
+    """Which says the same to the account, computed again from the run, and leaves the audit nothing to say."""
+    how = [*CHATTER, *NAGGED, "samples_per_prompt=4", f"estimator={estimator}", "validation.examples=4",
+           "agent.max_turns=4", "audit.every=1", f"model.path={forgetful_model(tmp_path / 'model')}"]  # fmt: skip
+    path = trained(tmp_path, "run", *how, "steps=1")
+    run = Run.open(path, readonly=True)
+    ledger = run.ledger.read(1)
+    conversation, group = ledger.row("conversation"), ledger.row("group")
+    assert len(ledger) > len(set(conversation))
+    total = [float(ledger["rewards"][row][ledger.mask[row]].double().sum()) for row in range(len(ledger))]
+    length = ledger.mask.sum(1).tolist()
+    for row in range(len(ledger)):
+        first = {conversation[one]: one for one in reversed(range(len(ledger))) if group[one] == group[row]}
+        others = [one for own, one in first.items() if own != conversation[row]]
+        mean = sum(total[one] for one in [row, *others]) / (1 + len(others))
+        spread = (sum((total[one] - mean) ** 2 for one in [row, *others]) / len(others)) ** 0.5
+        weighted = sum(length[one] * total[one] for one in [row, *others]) / sum(length[one] for one in [row, *others])
+        expected = {
+            "grpo": (total[row] - mean) / (spread + 1e-6), "dr_grpo": total[row] - mean,
+            "rloo": total[row] - sum(total[one] for one in others) / len(others), "opo": total[row] - weighted,
+        }[estimator] if spread > 1e-6 else 0.0  # fmt: skip
+        found = ledger["advantages"][row][ledger.mask[row]]
+        torch.testing.assert_close(found, torch.full_like(found, expected), rtol=1e-4, atol=1e-5)
+    for row in range(0, len(ledger), 7):
+        rollout = read_rollout(open_source(path), 1, row, None)
+        again = [x for x, mine in zip(recompute(rollout)["advantages"], rollout.mask, strict=True) if mine]
+        torch.testing.assert_close(torch.tensor(again), ledger["advantages"][row][ledger.mask[row]])
+    assert run.metrics()[-1]["audit/bugs"] == 0
+    assert "group-statistics-over-turns" not in (path / "audit.jsonl").read_text()

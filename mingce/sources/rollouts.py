@@ -198,11 +198,16 @@ def _bootstrap(stored: Mapping[str, Any], settings: AccountSettings) -> float:
 
 
 def _siblings(source: Source, step: int, row: int, group: Any, settings: AccountSettings) -> tuple[list[Sibling], int]:
-    """The rollouts of the same prompt, this one first of all, as far as they are not too long together."""
+    """The rollouts of the same prompt, this one first of all, as far as they are not too long together.
+
+    Of another conversation that is several rows it is the first one.
+    """
     rows = [row]
     if group is not None:
         members = source.row_column(step, "group") or []
-        rows += [other for other, name in enumerate(members) if name == group and other != row]
+        numbers_of = source.row_column(step, "conversation") or range(len(members))
+        first = {numbers_of[other]: other for other in reversed(range(len(members))) if members[other] == group}
+        rows += sorted(other for number, other in first.items() if number != numbers_of[row])
     names = (*SIBLING_COLUMNS, "response", "finish_reason", "bootstrap_value", "outcome")
     shown: list[Sibling] = []
     tokens, float32 = 0, source.kind == "run"
