@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from agent_dumps import (
     BETA,
+    END,
     GAMMA,
     LAM,
     Floats,
@@ -142,6 +143,23 @@ def test_skyrl_1507_the_last_steps_advantage_is_copied_with_its_mask(known: bool
 
 
 @settings_known
+@pytest.mark.parametrize("seed", SEEDS)
+def test_skyrl_1507_where_responses_stand_at_the_right_edge(known: bool, seed: int) -> None:
+    """As SkyRL lays them out: the copied mask covers a row's last tokens, as many as the last step has."""
+    t, settings = steps(seed), {"estimator": "grpo"} if known else {}
+    final, outcome = last_steps(t), np.array(t.rows["outcome"])
+    lengths = t.mask.sum(axis=1)
+    at = np.arange(int(lengths.max()))
+    mask = at < lengths[:, None]
+    alone = Talks({"response_mask": mask, "attention_mask": mask}, t.rows)
+    number = against_group(t, sorted(set(final)), outcome)[final]
+    right = np.where(mask, number[:, None], 0.0)
+    faulty = np.where(at >= (lengths - lengths[final])[:, None], right, 0.0)
+    assert codes(dump_of(alone, {"advantages": faulty}, settings)) == {"advantages-behind-another-mask"}
+    assert codes(dump_of(alone, {"advantages": right}, settings)) == set()
+
+
+@settings_known
 def test_group_statistics_are_over_trajectories(known: bool) -> None:
     t, settings = steps(5), {"estimator": "grpo"} if known else {}
     final = last_steps(t)
@@ -173,6 +191,49 @@ def test_masks_are_those_of_the_roles() -> None:
     )
     backwards = roles_of(t) | {"turn": np.where(t.present, 3 - roles_of(t)["turn"], 0)}
     assert codes(dump_of(t, backwards, {})) == {"turns-out-of-order"}
+
+
+@pytest.mark.parametrize("numbered", [True, False], ids=["turns numbered", "turns not numbered"])
+def test_a_score_at_a_turns_end_is_what_the_turn_earned(numbered: bool) -> None:
+    """Where some conversations are paid for their last turn; one paid score on every row's first turn is misplaced."""
+    t = talks(11)
+    roles = roles_of(t)
+    first = np.array(
+        [int(np.flatnonzero(row & (turn == 0)).max()) for row, turn in zip(t.mask, roles["turn"], strict=True)]
+    )
+    shown = roles if numbered else {}
+    some = scored(t, np.where(np.arange(len(first)) % 2 == 0, first, last(t.mask)))
+    assert "score-index" not in codes(dump_of(t, shown | {"scores": some, "rewards": some}, {}))
+    everywhere = scored(t, first)
+    assert ("score-index" in codes(dump_of(t, shown | {"scores": everywhere, "rewards": everywhere}, {}))) != numbered
+    inside = scored(t, np.maximum(last(t.mask) - 1, 0))
+    assert "score-index" in codes(dump_of(t, shown | {"scores": inside, "rewards": inside}, {}))
+
+
+def test_a_turn_that_nothing_was_said_to_is_no_text_behind_the_end() -> None:
+    t = talks(13)
+    told = t.present & ~t.mask
+    order = np.argsort(told, axis=1, kind="stable")  # the observations taken out, what is left moved up
+    columns = {name: np.take_along_axis(column, order, axis=1) for name, column in (t.columns | roles_of(t)).items()}
+    left = np.arange(told.shape[1]) < (told.shape[1] - told.sum(axis=1))[:, None]
+    columns = {name: np.where(left, column, np.zeros((), column.dtype)) for name, column in columns.items()}
+    assert codes(dump_of(Talks(columns, t.rows), {}, {"eos_id": END})) == set()
+    columns.pop("turn")
+    assert "tokens-after-stop" in codes(dump_of(Talks(columns, t.rows), {}, {"eos_id": END}))
+
+
+def test_conversations_are_cut_by_other_limits_than_their_length() -> None:
+    """Rows that a limit of turns ended, shorter than others: the share that is logged, and ends of all kinds."""
+    t = talks(12)
+    reason = ["length" if row % 3 else "stop" for row in range(len(t.mask))]
+    made = dump_of(t, roles_of(t), {}, finish_reason=reason)
+    made.columns["token_ids"] = made.columns["token_ids"].copy()
+    stopped = [row for row, one in enumerate(reason) if one == "stop"]
+    made.columns["token_ids"][stopped, last(t.mask)[stopped]] = 3
+    made.scalars["response_length_cut"] = reason.count("length") / len(reason)
+    for kind in ("mean", "max", "min"):
+        made.scalars[f"response_length_{kind}"] = float(getattr(t.present.sum(axis=1), kind)())
+    assert codes(made) == set()
 
 
 def test_drift_is_reported_by_row_and_turn() -> None:

@@ -131,7 +131,10 @@ def other_masks(e: Evidence) -> Iterator[Finding]:
     owners: dict[float, list[int]] = {}
     for row in np.flatnonzero(sound):
         owners.setdefault(round(float(high[row]), 6), []).append(int(row))
-    told = [row for row in odd if _stands_elsewhere(e, there, int(row), owners.get(round(float(high[row]), 6), []))]
+    told: list[int] = []
+    for mask, found in ((e.mask, there), (_to_the_right(e.mask, e.attended), _to_the_right(there, e.attended))):
+        mine = [int(i) for i in odd if _stands_elsewhere(mask, found, int(i), owners.get(round(float(high[i]), 6), []))]
+        told = max(told, mine, key=len)
     if len(told) < max(LEAST_ROWS, EVERY * len(odd)):
         return
     wrong = np.zeros_like(e.mask)
@@ -141,11 +144,19 @@ def other_masks(e: Evidence) -> Iterator[Finding]:
     yield Finding(OTHER_MASK, "advantages", values, e.places(wrong, expected, column), len(told) / len(e.mask))
 
 
-def _stands_elsewhere(e: Evidence, there: Bools, row: int, owners: list[int]) -> bool:
+def _to_the_right(where: Bools, attended: Bools) -> Bools:
+    """The rows with their last tokens at the right edge, as some trainers lay responses out."""
+    width = where.shape[1]
+    ends = np.where(attended.any(axis=1), width - attended[:, ::-1].argmax(axis=1), 0)
+    at = np.arange(width)[None, :] - (width - ends)[:, None]
+    return np.take_along_axis(where, np.maximum(at, 0), axis=1) & (at >= 0)
+
+
+def _stands_elsewhere(masks: Bools, there: Bools, row: int, owners: list[int]) -> bool:
     """Whether the advantage stands behind the mask of one of these rows, all of it or where both have tokens."""
-    masks = e.mask[owners]
-    whole = (masks == there[row]).all(axis=1)
-    shared = ((masks & e.mask[row]) == there[row]).all(axis=1)
+    theirs = masks[owners]
+    whole = (theirs == there[row]).all(axis=1)
+    shared = ((theirs & masks[row]) == there[row]).all(axis=1)
     return bool((whole | shared).any())
 
 

@@ -107,6 +107,8 @@ def after_stop(e: Evidence) -> Iterator[Finding]:
     ends = list(e.stop_ids or _common_before_end(e))
     stops = np.isin(ids, ends) & e.mask
     follows = stops[:, :-1] & e.mask[:, 1:] & ~np.isin(ids[:, 1:], ends)
+    if "turn" in e.dump.columns:  # a turn that nothing was said to is followed by the next one
+        follows &= e["turn"][:, 1:] == e["turn"][:, :-1]
     rows = follows.any(axis=1)
     least = 1 if e.stop_ids and np.isin(ids, ends)[e.mask].any() else max(2, 0.05 * int(e.mask.any(axis=1).sum()))
     if geometry.chosen_pads(e).any() or rows.sum() < least:

@@ -109,7 +109,9 @@ def ends(e: Evidence) -> Iterator[Finding]:
     short = ~cut & ~stopped & ((last < limit - 1) | (reason == "stop"))
     if cut.any():
         yield Finding(ROWS_CUT, "token_ids", {"share": float(cut.mean())}, share=float(cut.mean()))
-    yield from _forced(e, rows, stopped & ((reason == "length") | (last >= limit - 1)), reason == "length", stopped)
+    talk = e.holes[rows].any(axis=1) | ("turn" in e.dump.columns)  # which a limit of turns may have cut
+    limited = (reason == "length") & ~talk
+    yield from _forced(e, rows, stopped & (limited | (last >= limit - 1)), limited, stopped)
     if short.sum() >= 2 and short.sum() >= 0.5 * (~cut).sum():
         yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))
 
@@ -126,7 +128,9 @@ def common_end(e: Evidence) -> set[int]:
 def _no_common_end(e: Evidence, rows: Ints) -> Iterator[Finding]:
     """Rows of many lengths that end with all kinds of ids: what ended them is not in the mask, or not in the dump."""
     ids, width = e.dump.columns["token_ids"], e.mask.shape[1]
-    short = rows[e.last[rows] < width - 1]
+    reasons = e.row("finish_reason") if "finish_reason" in e.dump.rows else [None] * len(ids)
+    cut = np.array([reasons[row] in ("length", "error") for row in rows], dtype=bool)  # by a limit of turns, say
+    short = rows[(e.last[rows] < width - 1) & ~cut]
     if len(short) < 2 * MANY_ROWS or len(np.unique(e.last[short])) < 4 or e.dump.source == "trl":
         return
     finals, counts = np.unique(ids[short, e.last[short]], return_counts=True)

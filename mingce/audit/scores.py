@@ -85,9 +85,21 @@ def _placed(e: Evidence, scores: Floats, column: str) -> Iterator[Finding]:
         return
     slot = there.argmax(axis=1)[rows]
     offset = slot - e.last[rows]
-    off = offset != 0
+    off = (offset != 0) & ~_pays_a_turn(e, rows, slot)
     if off.any():
         yield _misplaced(e, scores, column, rows, slot, offset, off)
+
+
+def _pays_a_turn(e: Evidence, rows: Ints, slot: Ints) -> Bools:
+    """Whether a row's score is what a turn earned: on its last token, in conversations whose turns are paid."""
+    numbered = "turn" in e.dump.columns
+    turn = e["turn"] if numbered else np.zeros(e.mask.shape)
+    turns_end = e.mask.copy()
+    turns_end[:, :-1] &= ~e.mask[:, 1:] | (turn[:, 1:] != turn[:, :-1])
+    inner = turns_end[rows, slot] & (slot < e.last[rows])
+    of_several = turns_end[rows].sum(axis=1) > 1
+    paid = numbered or bool((of_several & (slot == e.last[rows])).any() and inner.any())
+    return inner & paid & ((slot == e.last[rows]) | inner)[of_several].all()
 
 
 def _dense(e: Evidence, scores: Floats, column: str, there: Bools) -> Iterator[Finding]:

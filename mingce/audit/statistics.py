@@ -174,7 +174,9 @@ def _prompt_length(e: Evidence, kind: str) -> Iterator[Recipe]:
 
 
 def _cut_share(e: Evidence) -> Iterator[Recipe]:
-    """The share of responses that fill the window."""
+    """The share of responses that fill the window, or that a limit cut: conversations are cut by other limits, too."""
+    if e.has("finish_reason"):
+        yield _whole(np.array([reason == "length" for reason in e.row("finish_reason")], np.int64)).mean()
     longest = e.settings.max_response_length or e.mask.shape[1]
     for lengths in (e.attended.sum(axis=1), e.mask.sum(axis=1)):
         alive = lengths > 0
