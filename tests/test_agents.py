@@ -366,6 +366,8 @@ def test_a_conversation_of_several_rows_counts_once_in_its_group(estimator: str,
         torch.testing.assert_close(found, torch.full_like(found, expected), rtol=1e-4, atol=1e-5)
     for row in range(0, len(ledger), 7):
         rollout = read_rollout(open_source(path), 1, row, None)
+        rows = [one for one, number in enumerate(conversation) if number == conversation[row]]
+        assert rollout.segments == (rows if len(rows) > 1 else [])
         again = [x for x, mine in zip(recompute(rollout)["advantages"], rollout.mask, strict=True) if mine]
         torch.testing.assert_close(torch.tensor(again), ledger["advantages"][row][ledger.mask[row]])
     assert run.metrics()[-1]["audit/bugs"] == 0

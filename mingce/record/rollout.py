@@ -108,6 +108,8 @@ class Rollout:
     whitening: Whitening | None = None
     siblings: Sequence[Sibling] = ()
     siblings_left_out: int = 0
+    segments: Sequence[int] = ()
+    """The rows of its conversation, in their order, where a template's rewriting cut that into several."""
     clocks: Sequence[RowClock] = ()
     """Of a conversation with an environment: its times, and those of the other samples of its prompt."""
     more_tokens: bool = False

@@ -93,6 +93,7 @@ def read_rollout(source: Source, step: int, row: int, whitening: Whitening | Non
         whitening=whitening,
         siblings=siblings,
         siblings_left_out=left_out,
+        segments=_segments(source, step, row),
         clocks=_clocks(source.clocks(step), [row, *(one.row for one in siblings if one.row != row)]),
         more_tokens=more,
     )
@@ -222,6 +223,14 @@ def _siblings(source: Source, step: int, row: int, group: Any, settings: Account
         if tokens > SIBLING_TOKENS:
             break
     return sorted(shown, key=lambda sibling: sibling.row), len(rows) - len(shown)
+
+
+def _segments(source: Source, step: int, row: int) -> list[int]:
+    conversations = source.row_column(step, "conversation") or []
+    own = [other for other, number in enumerate(conversations) if number == conversations[row]]
+    order = source.row_column(step, "segment") or []
+    own = sorted(own, key=lambda other: order[other]) if order else own
+    return own if len(own) > 1 else []
 
 
 def token_ids(stored: Mapping[str, Any]) -> list[int]:

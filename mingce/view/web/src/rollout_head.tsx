@@ -49,6 +49,20 @@ export function RolloutHead({ id, rollout, asked }: RolloutHeadProps) {
           )}
         </nav>
       </header>
+      {rollout.segments.length > 1 && (
+        <nav class="walk segments" aria-label={say("同一段对话", "The same conversation")}>
+          {say("聊天模板改写了历史，这段对话因此分成几条：", "The chat template rewrote the history, so the conversation is several rollouts: ")}
+          {rollout.segments.map((one) =>
+            has(paths.rollout(id, rollout.step, one)) ? (
+              <a key={one} href={to.rollout(id, rollout.step, one)} aria-current={one === rollout.row ? "page" : undefined}>
+                #{one}
+              </a>
+            ) : (
+              <span key={one}>#{one}</span>
+            ),
+          )}
+        </nav>
+      )}
       {rollout.more_tokens && (
         <p class="card notice">
           {say(`这条回答太长，只显示前 ${rollout.tokens.length.toLocaleString("zh-CN")} 个 token。`, `This rollout is too long; its first ${rollout.tokens.length.toLocaleString("en-GB")} tokens are shown.`)}

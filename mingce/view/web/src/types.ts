@@ -197,6 +197,7 @@ export interface OpenRollout {
   whitening: Whitening | null;
   siblings: Sibling[];
   siblings_left_out: number;
+  segments: number[];
   clocks: RowClock[];
   more_tokens: boolean;
   account: RowAccount | null;
