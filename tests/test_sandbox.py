@@ -75,6 +75,16 @@ def test_a_program_prints(kind: str) -> None:
     assert "x" not in run_program("import os; print(os.listdir())", kind).text  # a directory of its own each time
 
 
+def test_a_program_makes_no_namespaces_and_looks_into_no_process(kind: str) -> None:
+    source = """
+import ctypes, os
+library = ctypes.CDLL(None)
+print(library.unshare(0x10000000), library.unshare(0x20000), library.mount(b"none", b".", b"tmpfs", 0, b"size=4g"))
+print(library.ptrace(16, os.getppid(), 0, 0), library.chroot(b"."))
+"""
+    assert run_program(source, kind) == sandbox.Outcome("-1 -1 -1\n-1 -1\n", 0)
+
+
 def test_the_same_program_prints_the_same(kind: str) -> None:
     source = "import random; print(random.random(), hash('x'), {'a', 'b', 'c'})"
     assert run_program(source, kind) == run_program(source, kind)

@@ -9,7 +9,7 @@ What holds a program, by kind:
 
 In all of them it is one process with one thread, that has so much CPU time, memory, time on the clock, output and size
 of a file, and starts in a temporary directory; as root it runs as nobody. It cannot lift a limit, nor outlive its time
-by ignoring signals.
+by ignoring signals, nor make namespaces of its own (`system_calls`).
 """
 
 from __future__ import annotations
@@ -30,6 +30,7 @@ from pathlib import Path
 from typing import IO
 
 from mingce.base.errors import SettingError, UnknownNameError
+from mingce.tasks.system_calls import refusals
 
 NOBODY = 65534
 MEGABYTE = 2**20
@@ -42,6 +43,14 @@ if os.getuid() == 0:
     os.setuid({nobody})
 for name, most in {limits}:
     resource.setrlimit(getattr(resource, name), (most, most))
+refused = {refused}
+if refused:
+    import ctypes
+    class Filter(ctypes.Structure):
+        _fields_ = [("count", ctypes.c_ushort), ("lines", ctypes.c_char_p)]
+    library, filtered = ctypes.CDLL(None), Filter(len(refused) // 8, refused)
+    if library.prctl(38, 1, 0, 0, 0) or library.prctl(22, 2, ctypes.byref(filtered), 0, 0):
+        sys.exit("the kernel takes no filter of its calls")
 import random, traceback
 random.seed(0)
 try:
@@ -124,7 +133,7 @@ def _run(source: str, kind: str, bounds: Bounds) -> Outcome:
                     "-B",
                     "-P",
                     "-c",
-                    _START.format(nobody=NOBODY, limits=_limits(bounds)),
+                    _START.format(nobody=NOBODY, limits=_limits(bounds), refused=refusals()),
                 ],
                 stdin=program,
                 stdout=subprocess.PIPE,
