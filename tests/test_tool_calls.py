@@ -239,6 +239,15 @@ def test_calls_are_numbered_for_a_template_that_asks_for_it() -> None:
         Dialogue(tokenizer, [{"role": "user", "content": "who"}, tool_message("r")], [])
 
 
+def test_a_long_answer_is_cut_to_its_limit() -> None:
+    tokenizer = tokenizer_of(TEMPLATES["hermes"])
+    dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [])
+    said(dialogue, "a", tokenizer)
+    text = tokenizer.decode(dialogue.answer([tool_message("0123456789" * 99), tool_message("short")], 12).ids)
+    assert "<tool_response>\n012345678901\n</tool_response>" in text
+    assert "<tool_response>\nshort\n</tool_response>" in text
+
+
 def test_a_rewritten_history_begins_a_new_segment() -> None:
     tokenizer = tokenizer_of(chatml(_FORGETS, _JSON))
     dialogue = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [])

@@ -60,7 +60,7 @@ class Dialogue:
         return text
 
     def answer(self, content: str | Sequence[Message], most: int = 0) -> Reply:
-        """What follows the turn; `most`: tokens of text that is put in, all of it if 0."""
+        """What follows the turn; `most`: tokens of a text or a message, all of them if 0."""
         if isinstance(content, str):
             ids = self._continuation(content)
             return self._put_in(ids[:most] if most else ids)
@@ -69,6 +69,7 @@ class Dialogue:
                 "the environment answers in chat messages, but the prompt is plain text; set agent.tool_format=tags, "
                 "or data.chat=true."
             )
+        content = [self._shortened(message, most) for message in content] if most else content
         whole, rest = self._with(content)
         self.said = self.opening
         self.told += "\n" + "\n".join(str(message["content"]) for message in content) + "\n"
@@ -81,6 +82,14 @@ class Dialogue:
         if self.ended_with is not None and ids[:1] == [self.ended_with]:
             ids = ids[1:]  # the end of the turn, which was drawn
         return Reply(ids, role)
+
+    def _shortened(self, message: Message, most: int) -> Message:
+        """The message with the first tokens of its text, without the part of a character that the last may hold."""
+        text = message["content"]
+        if not isinstance(text, str) or len(ids := self._ids(text)) <= most:
+            return message
+        cut = cast(str, self.tokenizer.decode(ids[:most], skip_special_tokens=False))
+        return {**message, "content": cut.rstrip("\ufffd")}
 
     def _with(self, content: Sequence[Message]) -> tuple[str, str | None]:
         """The conversation with these messages as the template writes it, and what of it the model has not seen."""
