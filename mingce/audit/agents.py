@@ -149,7 +149,7 @@ def _to_the_right(where: Bools, attended: Bools) -> Bools:
     width = where.shape[1]
     ends = np.where(attended.any(axis=1), width - attended[:, ::-1].argmax(axis=1), 0)
     at = np.arange(width)[None, :] - (width - ends)[:, None]
-    return np.take_along_axis(where, np.maximum(at, 0), axis=1) & (at >= 0)
+    return np.asarray(np.take_along_axis(where, np.maximum(at, 0), axis=1) & (at >= 0))
 
 
 def _stands_elsewhere(masks: Bools, there: Bools, row: int, owners: list[int]) -> bool:

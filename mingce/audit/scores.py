@@ -99,7 +99,8 @@ def _pays_a_turn(e: Evidence, rows: Ints, slot: Ints) -> Bools:
     inner = turns_end[rows, slot] & (slot < e.last[rows])
     of_several = turns_end[rows].sum(axis=1) > 1
     paid = numbered or bool((of_several & (slot == e.last[rows])).any() and inner.any())
-    return inner & paid & ((slot == e.last[rows]) | inner)[of_several].all()
+    orderly = ((slot == e.last[rows]) | inner)[of_several].all()
+    return np.asarray(inner & (paid and bool(orderly)))
 
 
 def _dense(e: Evidence, scores: Floats, column: str, there: Bools) -> Iterator[Finding]:

@@ -47,7 +47,8 @@ def read(data: Any, where: str) -> Draft:
     draft = Draft(where, "skyrl")
     state = _state(data)
     batch = {name: _numbers(value, where, name) for name, value in _batch(state).items()}
-    about = state.get("metadata") if isinstance(state.get("metadata"), dict) else {}
+    metadata = state.get("metadata")
+    about: dict[str, Any] = metadata if isinstance(metadata, dict) else {}
     ids, attended, mask = (batch.get(name) for name in ("sequences", "attention_mask", "response_mask"))
     if ids is None or mask is None or ids.ndim != 2 or mask.ndim != 2 or ids.array.shape[1] < mask.array.shape[1]:
         raise ColumnError(f"{where}: 'sequences' [B, S] and 'response_mask' [B, R] do not fit.", column="response_mask")

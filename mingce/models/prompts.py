@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from functools import lru_cache
 from types import MappingProxyType
-from typing import Any, ClassVar, cast
+from typing import Any, cast
 
 from jinja2 import Environment, TemplateError, nodes
 from jinja2.ext import Extension
@@ -68,7 +68,7 @@ def check_template_arguments(tokenizer: PreTrainedTokenizerBase, template: Mappi
 class _Generation(Extension):
     """The tag of transformers around what the model wrote."""
 
-    tags: ClassVar[set[str]] = {"generation"}
+    tags = {"generation"}  # noqa: RUF012, as jinja has it
 
     def parse(self, parser: Parser) -> list[nodes.Node]:
         next(parser.stream)
