@@ -22,6 +22,8 @@ from mingce.specs.losses import policy_ratio
 CLIP, VALUE_CLIP, GAMMA, BETA = 0.2, 0.5, 1.0, 0.1
 _GIVEN = ("value_clip", "clip_low", "clip_high", "dual_clip")
 """Settings that are given as single numbers."""
+_LEAST_CHANCE = 1e-4
+"""Below which a probability is not shown."""
 LARGEST = 700.0
 """A difference of log-probs beyond which exp leaves float64."""
 
@@ -143,6 +145,11 @@ def _objective(sheet: Sheet) -> None:
     sheet.add(f"ρ·A = {shown(ratio)}·{_bracketed(advantage)} = {shown(free)}", _CODE["loss"])
     sheet.add(f"clip(ρ, {shown(lower)}, {shown(upper)})·A = {shown(inside)}·{_bracketed(advantage)} = {shown(held)}")
     sheet.add(f"min({shown(free)}, {shown(held)}) = {shown(low)};  loss = −min = {shown(-low)}")
+    if upper - 1 != 1 - lower and advantage > 0:
+        even = min(max(ratio, lower), 2 - lower)
+        plain = min(free, even * advantage)
+        sheet.add(f"[{shown(lower)}, {shown(2 - lower)}]: min({shown(free)}, {shown(even * advantage)}) = {shown(plain)}")
+        sheet.note("hand_even_clip", low=shown(lower), high=shown(2 - lower), loss=shown(-plain))
     key = "hand_clipped" if held < free else "hand_free"
     dual = sheet.settings.get("dual_clip")
     if dual is not None and dual > 1 and advantage < 0:
@@ -153,6 +160,15 @@ def _objective(sheet: Sheet) -> None:
     sheet.found |= {"min" if low == min(free, held) else "max(min, c·A)": low, "loss": -low}
     values = {"ratio": shown(ratio), "low": shown(lower), "high": shown(upper)}
     sheet.note(key, **values, **({"c": shown(dual or 0.0)} if key == "hand_dual_clipped" else {}))
+    _where_it_stops(sheet, upper if advantage > 0 else lower)
+
+
+def _where_it_stops(sheet: Sheet, bound: float) -> None:
+    """The probability up to which a token is pushed, where the old one is known."""
+    chance = math.exp(sheet.known.get("old_log_probs", -math.inf))
+    if sheet.known["advantages"] and chance > _LEAST_CHANCE:
+        sheet.add(f"π_old·{shown(bound)} = {shown(chance)}·{shown(bound)} = {shown(chance * bound)}")
+        sheet.note("hand_stops_at", chance=shown(min(chance * bound, 1.0)))
 
 
 def _bounds(sheet: Sheet) -> tuple[float, float]:

@@ -14,11 +14,14 @@ _JOINTS = re.compile(
     r"[，,；;、：:](?!\s*[\d.]+\s*\])"
     r"(?!\s*(?:而不是|而是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
     r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
-    r"|\b(?:and(?! not\b)|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b"
+    r"|\b(?:and(?! not\b)(?![^,;.?]{0,40}\bare (?:just |both |all |really |exactly )*(?:not )?(?:the same|identical|equal|equivalent|different|"
+    r"interchangeable|one\b|two\b))|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b"
     r"|\bwhere (?=[A-Z]\b)|其中",
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
+_LEFT_OUT = re.compile(rf"{_PRONOUN.pattern}|^\W*(?:就|也|都|会|能|不|没|is|are|has|have|does|do|can|will|not|no)", re.IGNORECASE)
+"""A clause that leaves its subject out, or refers to it."""
 _OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
 _SUPPOSED = re.compile(
     r"如果|假如|若|要是|只要|当(?!前|成|作)|除非|(?:if|when|whenever|unless|suppose|provided|with|under)\b",
@@ -61,6 +64,8 @@ def claims_of(sentence: str, before: str = "") -> list[Claim]:
         claims.append(Claim(text.strip(), finding))
         subjects = _subjects(text) or subjects
         first = last
+        if first < count and not _LEFT_OUT.search(sentence[starts[first] : places[first + 1]]):
+            subjects = subjects[:1]
     return claims
 
 

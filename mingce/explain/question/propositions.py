@@ -33,6 +33,8 @@ SHARPNESS = 6
 """The likeness of a phrasing to this power is the weight of its vote."""
 REMEMBERED, LONGEST = 8192, 400
 """Texts remembered, phrasings most of them; characters of a claim that are read."""
+ADDED = frozenset({"frozen", "unbiased", "only"})
+"""Antonyms of nothing that only add to what is said: where no phrasing of a statement has them they turn nothing."""
 NOTHING = "-"
 """The first side of antonyms where the plain statement has no word for it: `- / different`."""
 _CHINESE = re.compile(r"[一-鿿]")
@@ -91,6 +93,11 @@ def _antonyms() -> tuple[tuple[re.Pattern[str], ...], ...]:
         )
         for name in zh
     )
+
+
+@cache
+def _antonym_names() -> tuple[str, ...]:
+    return tuple(named(texts("polarity", LANGS[0])["antonyms"]))
 
 
 @lru_cache(REMEMBERED)
@@ -204,7 +211,7 @@ def _relevant(proposition: Proposition) -> tuple[bool, ...]:
         for k, a in enumerate(phrases)
         for b in phrases[:k]
     ]
-    used = [True] * (1 + len(_antonyms()))
+    used = [True, *(_said_at_all(place, name, phrases) for place, name in enumerate(_antonym_names(), start=1))]
 
     def agreement() -> float:
         signs = {phrase: _masked(orientation(phrase), used) for phrase in phrases}
@@ -213,12 +220,17 @@ def _relevant(proposition: Proposition) -> tuple[bool, ...]:
         )
 
     best = agreement()
-    for place in range(len(used) - 1, 0, -1):
+    for place in [place for place in range(len(used) - 1, 0, -1) if used[place]]:
         used[place] = False
         without = agreement()
         used[place] = without <= best
         best = max(best, without)
     return tuple(used)
+
+
+def _said_at_all(place: int, name: str, phrases: Sequence[str]) -> bool:
+    """Whether a word that only adds to a statement has any part in its phrasings: "the same frozen model"."""
+    return name not in ADDED or any(orientation(phrase)[place] for phrase in phrases)
 
 
 def _masked(signs: Signs, used: Sequence[bool]) -> Signs:

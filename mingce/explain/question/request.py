@@ -19,6 +19,7 @@ from mingce.explain.sums.lists import number_after, read_lists
 
 INPUTS = (
     "scores", "kl", "rewards", "values", "old_log_probs", "ref_log_probs", "new_log_probs", "new_values", "advantages",
+    "response_mask",
 )  # fmt: skip
 """Columns that can be typed in."""
 
@@ -28,7 +29,7 @@ MOST_TOLD, LONGEST_SUPPOSED = 64, 160
 _BECOMES = (
     r"(?:现在(?:是|为)?|目前(?:是|为)?|设置?为|设成|改成|改为|换成|变成|调到|调成|调大到|调小到|等于|还是|仍[是为]|保持|取|为|是|"
     r"换|改|变|调|用|从\s*[\d.]+\s*(?:改|调|变|换)?(?:成|到|为)|"
-    r"set\s+to|changed?\s+to|starts?\s+at|becomes|were|(?:is\s+)?now|is|to|of|at|==?|＝|:|：)"
+    r"set\s+to|changed?\s+to|starts?\s+at|stays?(?:\s+at)?|kept\s+at|still(?:\s+at)?|becomes|were|(?:is\s+)?now|is|to|of|at|==?|＝|:|：)"
 )
 _SETTINGS = {
     "gamma": r"γ|\\?gamma|折扣(?:率|因子|系数)?|discount(?:ing|ed)?(?:[ _](?:factor|rate|with|by))?",
@@ -59,7 +60,7 @@ _TOGETHER = re.compile(
 _SPOKEN_NAMES = {
     "奖励": "rewards", "价值": "values", "得分": "scores", "优势": "advantages", "旧对数概率": "old_log_probs",
     "r": "rewards", "R": "rewards", "V": "values", "v": "values", "reward": "rewards", "value": "values",
-    "score": "scores", "advantage": "advantages", "A": "advantages",
+    "score": "scores", "advantage": "advantages", "A": "advantages", "mask": "response_mask", "掩码": "response_mask",
 }  # fmt: skip
 _NAMES = {name: name for name in INPUTS} | {a: c for a, c in ALIASES.items() if c in INPUTS} | _SPOKEN_NAMES
 _BRACKETS = rf"[\[［]{{1,2}}\s*({_NUMBER}(?:{_GAP}{_NUMBER})*)\s*[\]］]{{1,2}}"

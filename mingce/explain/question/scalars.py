@@ -13,7 +13,7 @@ from mingce.explain.patterns import becoming
 _NUMBER = r"([-−+]?(?:\d+\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)(?!\d|\.\d|\s*[,，]\s*[-−]?\d)"
 _CHANCE = r"(?P<chance>\d*\.?\d+)\s*(?P<percent>%|percent)?(?![\d.]*\d)"
 _IS = (
-    r"\s*(?:==?|＝|:|：|是|为|等于|取|涨到了?|升到了?|降到了?|到了|"
+    r"\s*(?:==?|＝|:|：|要是|如果是|换成|改成|变成|是|为|等于|取|涨到了?|升到了?|降到了?|到了|"
     r"\b(?:is|was|of|at|equals?|now|(?:went|goes|is|gone) (?:up |down )?to|"
     r"(?:rose|fell|dropped|grew|has grown|jumped) to)\b)?\s*"
 )
@@ -52,8 +52,9 @@ _CHANGES = (
 )
 """What goes from one number to another: a log-prob in an update, a value over a step."""
 _CHANCE_CHANGE = re.compile(
-    r"(?:\bprob(?:ability|s)?\b|(?<!对数)概率|\bp\b)[^，。,.;?？\d−-]{0,20}?(?:从|由|\bfrom)\s*"
-    r"(?P<before>\d*\.?\d+)\s*%?\s*(?:[变升涨降跌掉增减跳提]?[成到为至高]+|\bto\b)\s*(?P<after>\d*\.?\d+)\s*(?P<percent>%)?",
+    r"(?:\bprob(?:ability|s)?\b|(?<!对数)概率|\bp\b)[^，。,.;?？\d−-]{0,20}?(?:从|由|原来(?:是)?|采样时(?:是)?|\bfrom|\bwas|本来(?:是)?)\s*"
+    r"(?P<before>\d*\.?\d+)\s*%?(?:\s*(?:[变升涨降跌掉增减跳提]?[成到为至高]+|\bto\b)\s*|"
+    r"[^\d;；?？]{0,28}?(?:现在(?:是)?|如今|更新后(?:是)?|\bnow\b)[^\d;；?？]{0,8}?)(?P<after>\d*\.?\d+)\s*(?P<percent>%)?",
     re.IGNORECASE,
 )
 _PART = r"(?<![\d.])(\d{1,6}(?:\.\d{1,6})?)\s*"

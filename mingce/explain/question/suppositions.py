@@ -19,9 +19,9 @@ def _with_number(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 _CLAUSES = re.compile(r"[，,；;。？?！!\n]|\.\s")
 _COLUMNS: tuple[tuple[Literal["values", "rewards", "scores"], re.Pattern[str]], ...] = (
-    ("values", re.compile(r"\bcritic|\bvalues?\b|(?-i:\bV(?![A-Za-z]))|价值|估值|baseline|基线", re.IGNORECASE)),
-    ("rewards", re.compile(r"\brewards?\b|(?-i:\br(?=[_\[(]))|奖励", re.IGNORECASE)),
-    ("scores", re.compile(r"\bscores?\b|得分|分数|打分", re.IGNORECASE)),
+    ("values", re.compile(r"(?<![a-z])critic|(?<![a-z])values?(?![a-z])|(?-i:(?<![A-Za-z])V(?![A-Za-z]))|价值|估值|baseline|基线", re.IGNORECASE)),
+    ("rewards", re.compile(r"(?<![a-z])rewards?(?![a-z])|(?-i:(?<![A-Za-z])r(?=[_\[(]))|奖励", re.IGNORECASE)),
+    ("scores", re.compile(r"(?<![a-z])scores?(?![a-z])|得分|分数|打分", re.IGNORECASE)),
 )
 _EVERYWHERE = re.compile(
     r"都|全部?|整体|处处|统一|所有|每(?:一)?个|一律|\b(?:everywhere|every|all|each|uniformly|constantly|across)\b",
@@ -35,18 +35,18 @@ _IS = _with_number(
     r"\b(?:(?:is|are|was|were)(?: (?:all|set to))?|becomes?|to|equals?|of)\b\s*<n>",
 )
 _MORE = _with_number(
-    r"(?:高估|偏高|[加高大多](?:出|上)?)了?\s*<n>",
+    r"(?:高估|偏高|[加高大多](?:出|上|估|给|猜)?)了?\s*<n>",
     r"over-?estimat\w*\D{0,40}?\bby\s*<n>",
     r"(?:off|wrong|too high|high(?:er)?|shifted|raised|up|biased|increased?)\b[^.\d]{0,24}?\bby\s*<n>",
     r"\badd(?:ing)?\s+(?:a constant\s+)?<n>",
-    r"<n>\s*(?:too high|higher|larger|above)",
+    r"<n>\s*(?:too high|higher|larger|above|more\b)",
 )
 _LESS = _with_number(
-    r"(?:低估|偏低|[减低小少](?:去|掉)?)了?\s*<n>",
+    r"(?:低估|偏低|[减低小少](?:去|掉|估|给|猜)?)了?\s*<n>",
     r"under-?estimat\w*\D{0,40}?\bby\s*<n>",
     r"(?:too low|lower(?:ed)?|down|decreased?|reduced?)\b[^.\d]{0,24}?\bby\s*<n>",
     r"\bsubtract(?:ing)?\s+<n>",
-    r"<n>\s*(?:too low|lower|smaller|below)",
+    r"<n>\s*(?:too low|lower|smaller|below|less\b)",
 )
 _TIMES = _with_number(
     r"(?:乘以?|放大|扩大|变成原来的?|×|[*](?!\*))\s*(?:到|了)?\s*<n>\s*倍?",

@@ -114,6 +114,9 @@ def _taken(line: str, inside: bool = False) -> tuple[str, str]:
         return _split_english(bare, comment)
     if re.fullmatch(r"\s*[)\]}]+,?\s*", bare):
         return line, ""
+    first = _CHINESE.search(bare)
+    if first and _is_statement(head := bare[: first.start()].rstrip()):
+        return head, bare[first.start() :]
     found = [one for one in _INLINE.finditer(bare[:LONGEST_LINE]) if _is_inline_code(one[0])]
     if not found:
         return "", line
@@ -135,6 +138,19 @@ def _split_english(bare: str, comment: str) -> tuple[str, str]:
     if words and words.start() > 3:
         return bare[: words.start()], words[0].strip()
     return bare.rstrip("。？?！ "), ""
+
+
+def _is_statement(line: str) -> bool:
+    """Whether a line is whole Python by itself, and no name with prose behind it."""
+    if not (_CODE_START.match(line) and _is_code(line)) or len(line) > LONGEST_BARE:
+        return False
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            ast.parse(line.strip())
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return False
+    return True
 
 
 def _is_code(line: str) -> bool:

@@ -10,13 +10,14 @@ from mingce.explain.compose import account_of, with_definition
 from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
+from mingce.explain.question.mood import asserts
 from mingce.explain.question.subject import guess_topics
 from mingce.explain.snippets import has_bug, snippet_answer
-from mingce.explain.snippets.reading import is_program
+from mingce.explain.snippets.reading import is_program, read_snippet
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
 
-LONGEST_QUOTE, CLEARLY, LIKELY = 80, 0.5, 0.25
+LONGEST_QUOTE, CLEARLY, LIKELY, LONG_STATEMENT = 80, 0.5, 0.25, 18
 _PROSE = re.compile(
     r"[一-鿿]{3}|\b(?:is|why|what|how|review|correct|right|missing|walk|when|does|should)\b", re.IGNORECASE
 )
@@ -41,6 +42,8 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
     verdict = None if _PROGRAM.search(text) else judge_equation(text, talk.rollout, talk.lang)
     if verdict is not None and ("claim" in turn.wants or verdict.status != "right"):
         return None  # one equation, claimed or not right: it is judged
+    if _told_of(turn.request.text):
+        return None
     answer = snippet_answer(turn.request.text, legible(talk.rollout), talk.lang)
     if answer is None:
         return None
@@ -56,6 +59,14 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
     elif topics:
         answer = with_definition(answer, topics[0], talk.lang)
     return replace(answer, choices=answer.choices or talk.near(turn))
+
+
+def _told_of(text: str) -> bool:
+    """Whether a line of code without a mistake only stands in a statement, which is to be judged."""
+    snippet = None if "\n" in text.strip() or has_bug(text) else read_snippet(text)
+    if snippet is None or snippet.fenced or len(snippet.question) < LONG_STATEMENT:
+        return False
+    return asserts(snippet.question) and _CODE.search(snippet.question) is None
 
 
 def pair(talk: Conversation, turn: Turn) -> Answer | None:

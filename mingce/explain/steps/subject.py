@@ -207,6 +207,9 @@ def stated(talk: Conversation, turn: Turn) -> Answer | None:
 
 
 def _claims(turn: Turn) -> bool:
+    """Whether something is stated; other settings alone are none."""
+    if turn.request.vague and turn.request.settings and turn.at_hand:
+        return False
     return "claim" in turn.wants or asserts(turn.request.text)
 
 

@@ -33,6 +33,8 @@ _ONCE = frozenset({"answers_each", "other_std", "clipping"})
 _TURNS = frozenset({"explained", "mse", "whiten", *_ONCE})
 """Sums whose name alone asks for another of the same numbers."""
 _ESTIMATE = re.compile(r"\bk[123]\b", re.IGNORECASE)
+_PASSING = frozenset({"steps", "choices", "length", "group_size"})
+"""Counts that are also said in passing ("one step", 一条回答): of a sum over rows they change nothing."""
 _ASKED_ABOUT = ("grad_norm", "group_size", "length", "steps", "sampled", "measured", "epochs")
 _LAST = re.compile(r"最后|last", re.IGNORECASE)
 _ALL = re.compile(
@@ -140,6 +142,10 @@ def _going_on(asked: Asked, earlier: Sum) -> Asked | None:
     lists, counts, methods = dict(asked.lists), dict(asked.counts), list(asked.methods)
     if UNNAMED in lists and len(earlier.lists) == 1:
         lists = {next(iter(earlier.lists)): lists[UNNAMED]}
+        if set(*lists.values()) < set(*earlier.lists.values()):
+            return None  # some of the same numbers are spoken of
+    if earlier.lists:
+        counts = {name: n for name, n in counts.items() if name in earlier.counts or name not in _PASSING}
     same = _same_for_all(asked.text, len(next(iter(earlier.lists.values())))) if len(earlier.lists) == 1 else None
     if same is not None:
         lists = {next(iter(earlier.lists)): same}
@@ -269,8 +275,9 @@ def _kl_row(asked: Asked) -> Answer | None:
         f"r_{t} = {shown(a)} − {shown(beta)}·{rows.bracketed(b)} = {shown(r)}"
         for t, (a, b, r) in enumerate(zip(scores, kinds[kind], rewards, strict=True))
     ]
+    lines = [*lines[:LONGEST], *rows.cost_lines(beta, kinds[kind], rewards)]
     key = "sum_kl_rewards_unscored" if score is None and not any(scores) else "sum_kl_rewards"
-    return asked.answer(key, lines[:LONGEST], kind=kind, beta=shown(beta), rows=rows.listed(rewards))
+    return asked.answer(key, lines, kind=kind, beta=shown(beta), rows=rows.listed(rewards))
 
 
 def _ratio_row(asked: Asked) -> Answer | None:
@@ -300,16 +307,35 @@ def _ratio_row(asked: Asked) -> Answer | None:
     asked.code.append("mingce.specs.losses.sequence_ratio")
     lines = [f"log π − log π_old = {rows.listed([b - a for a, b in zip(old, new, strict=True)])}"]
     lines += [f"ρ = {rows.listed(ratios)}", f"s = exp(mean(log π − log π_old)) = exp({shown(-drift)}) = {shown(one)}"]
+    kls = dict(zip(("first", "second", "third"), map(rows.fine, rows.approx_kls(old, new)), strict=True))
     lines.append(f"approx_kl = mean(log π_old − log π) = {shown(drift)}")
+    lines.append(f"½·mean((log π − log π_old)²) = {kls['second']};  mean(ρ − 1 − log ρ) = {kls['third']}")
+    if asked.says("approx_kl") and not _credited(asked):
+        return asked.answer("sum_approx_kl", lines, **kls)
     if asked.says("clipping") and asked.earlier is not None and not _credited(asked):
         return _stopped(asked, ratios)
     advantages = asked.lists.get("advantages") or [asked.scalars["advantages"]] * len(old) if _credited(asked) else None
     if advantages is not None and len(advantages) == len(old):
         eps = asked.settings.get("clip", rows.CLIP)
         bounds = 1 - asked.scalars.get("clip_low", eps), 1 + asked.scalars.get("clip_high", eps)
-        lines += rows.clipped_lines(ratios, advantages, bounds)
+        losses, stopped = rows.clipped_lines(ratios, advantages, bounds)
+        lines += losses
         asked.code.append("mingce.algorithms.losses.ppo_loss")
+        if asked.says("clip_fraction"):
+            return _fraction(asked, ratios, stopped, bounds, lines)
     return asked.answer("sum_ratio", lines, rows=rows.listed(ratios), one=shown(one), drift=shown(drift))
+
+
+def _fraction(
+    asked: Asked, ratios: list[float], stopped: list[int], bounds: tuple[float, float], lines: list[str]
+) -> Answer:
+    """The share of tokens that the clip stops, and which are only out of range."""
+    none = asked.text_of("sum_none_of_them")
+    outside = [t for t, x in enumerate(ratios) if not bounds[0] <= x <= bounds[1] and t not in stopped]
+    which = {name: ", ".join(f"t = {t}" for t in row) or none for name, row in (("cut", stopped), ("free", outside))}
+    low, high = map(shown, bounds)
+    share = shown(len(stopped) / len(ratios))
+    return asked.answer("sum_clip_fraction", lines, share=share, low=low, high=high, **which)
 
 
 def _stopped(asked: Asked, ratios: list[float]) -> Answer:

@@ -47,7 +47,7 @@ def targets(asked: Asked) -> Answer | None:
 def from_deltas(asked: Asked) -> Answer | None:
     """GAE's advantages from the TD errors alone."""
     deltas = asked.lists.get("deltas")
-    if deltas is None or set(asked.lists) != {"deltas"} or not asked.says("advantage"):
+    if deltas is None or set(asked.lists) != {"deltas"} or not (asked.says("advantage") or "lam" in asked.settings):
         return None
     decay = asked.counts.get("product", asked.settings.get("lam"))
     if decay is None:
@@ -61,8 +61,9 @@ def from_deltas(asked: Asked) -> Answer | None:
         credit = deltas[t] + decay * credit
         row.insert(0, credit)
         lines.append(f"A_{t} = {shown(deltas[t])}{after} = {shown(credit)}")
+    lines = [*lines[:LONGEST], f"Σδ = {shown(rows.clean(math.fsum(deltas)))};  ΣA = {shown(rows.clean(math.fsum(row)))}"]
     asked.code.append("mingce.algorithms.advantage.gae")
-    return asked.answer("sum_deltas", lines[:LONGEST], decay=shown(decay), rows=rows.listed(row))
+    return asked.answer("sum_deltas", lines, decay=shown(decay), rows=rows.listed(row))
 
 
 def from_kl(asked: Asked) -> Answer | None:
@@ -79,9 +80,10 @@ def from_kl(asked: Asked) -> Answer | None:
         f"r_{t} = {shown(a)} − {shown(beta)}·{rows.bracketed(b)} = {shown(r)}"
         for t, (a, b, r) in enumerate(zip(scores, kl, row, strict=True))
     ]
+    lines = [*lines[:LONGEST], *rows.cost_lines(beta, kl, row)]
     asked.code.append("mingce.algorithms.kl.kl_rewards")
     key = "sum_kl_rewards_unscored" if score is None else "sum_kl_rewards"
-    return asked.answer(key, lines[:LONGEST], kind="k", beta=shown(beta), rows=rows.listed(row))
+    return asked.answer(key, lines, kind="k", beta=shown(beta), rows=rows.listed(row))
 
 
 def several_steps(asked: Asked) -> Answer | None:

@@ -10,17 +10,18 @@ from mingce.algorithms import reference
 from mingce.base.numbers import number as shown
 from mingce.explain.answer import Answer
 from mingce.explain.sums import rows
-from mingce.explain.sums.lists import UNNAMED
+from mingce.explain.sums.lists import UNNAMED, numbers_after
 from mingce.specs.estimators import discounted_sum
 
 if TYPE_CHECKING:
     from mingce.explain.sums.answers import Asked
 
-CLIP = 0.2
+CLIP, MOST = 0.2, 4
 WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
 _LIKELY = re.compile(r"概率|分布|把握|选项|\b(?:prob\w*|p|distribution|choice|token|mass|sure)\b", re.IGNORECASE)
+_WHY = re.compile(r"\bwhy\b|为什么|为啥|为何", re.IGNORECASE)
 _APART = re.compile(
     r"t\s?\+|之前|之外|以前|往前|向前|距离|相距|相隔|隔|之后|后面|\b(?:after|away|before|earlier|later|apart|back|further|ahead)\b",
     re.IGNORECASE,
@@ -156,14 +157,14 @@ def decay(asked: Asked) -> Answer | None:
     if not given or asked.lists or not asked.says("decays", "horizon"):
         return None
     gamma, lam = given.get("gamma", 1.0), given.get("lam", 1.0)
-    both, steps = gamma * lam, asked.counts.get("steps")
-    if not (0 <= gamma <= 1 and 0 <= lam <= 1):
+    both, steps = gamma * lam, _steps(asked)
+    if not (0 <= gamma <= 1 and 0 <= lam <= 1) or _WHY.search(asked.text):
         return None
     lines, said = [], []
-    if steps is not None and steps >= 2 and asked.says("decays"):
-        apart = _APART.search(asked.text) is not None or "apart" in asked.counts
+    apart = _APART.search(asked.text) is not None or "apart" in asked.counts
+    for n in steps if asked.says("decays") else ():
         asked.counts |= {"apart": 1.0} if apart else {}
-        k = int(steps) - (0 if apart else 1)
+        k = n - (0 if apart else 1)
         lines.append(f"γ^{k} = {shown(gamma)}^{k} = {rows.fine(gamma**k)}")
         if lam != 1:
             lines.append(f"(γλ)^{k} = {shown(both)}^{k} = {rows.fine(both**k)}")
@@ -188,6 +189,12 @@ def decay(asked: Asked) -> Answer | None:
         return None
     asked.code.append("mingce.algorithms.advantage.gae")
     return asked.plain("\n\n".join(said), lines)
+
+
+def _steps(asked: Asked) -> list[int]:
+    """The numbers of tokens that are spoken of, at least 2; the last sum's if none is."""
+    said = [int(n) for n in numbers_after(asked.text, "counts").get("steps", []) if 2 <= n <= rows.LONGEST_ROW]
+    return list(dict.fromkeys(said))[:MOST] or [int(n) for n in [asked.counts.get("steps", 0.0)] if n >= 2]
 
 
 def limit(asked: Asked) -> Answer | None:

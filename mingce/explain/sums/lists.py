@@ -25,6 +25,8 @@ _COUNT = (
 """How many: no ordinal, and not the `one` of "the sampled one 0.9"."""
 _PERCENTAGE = re.compile(r"(\d+(?:\.\d+)?)\s*(?:%|percent\b)")
 _ORDINALS = re.compile(rf"第\s*\d+(?:{_GAP}\d+)*\s*(?=[个条步次轮位])")
+_ASIDE = re.compile(r"[(（][^()（）\d]*[)）]")
+"""A remark between a name and its numbers: `log ratios (new − old) = …`."""
 _BEFORE, _BEHIND = 48, 16
 UNNAMED, SETTINGS = "", "settings"
 """No name was said; several of a setting, which make no row."""
@@ -47,7 +49,7 @@ def lists_in_order(text: str) -> list[tuple[str, list[float]]]:
     spans = [match.span() for match in _LIST.finditer(text)][:MOST]
     for k, (start, end) in enumerate(spans):
         after = spans[k + 1][0] if k + 1 < len(spans) else len(text)
-        before = text[max(start - _BEFORE, spans[k - 1][1] if k else 0) : start]
+        before = _ASIDE.sub("", text[max(start - _BEFORE, spans[k - 1][1] if k else 0) : start])
         name = _last_name(before) or _last_name(text[end : min(end + _BEHIND, after)])
         found.append((name or UNNAMED, [number(one) for one in re.findall(NUMBER, text[start:end])]))
     return found

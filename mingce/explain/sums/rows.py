@@ -59,11 +59,28 @@ def kl_rows(policy: Sequence[float], ref: Sequence[float]) -> dict[str, list[flo
     return found
 
 
+def cost_lines(beta: float, kl: Sequence[float], rewards: Sequence[float]) -> list[str]:
+    """What the KL costs in all, and what is left of the rewards."""
+    total = clean(math.fsum(kl))
+    left = shown(clean(math.fsum(rewards)))
+    return [f"β·Σk = {shown(beta)}·{bracketed(total)} = {shown(clean(beta * total))};  Σr = {left}"]
+
+
 def ratios(old: Sequence[float], new: Sequence[float]) -> tuple[list[float], float, float]:
     """Every token's ratio, the answer's (the geometric mean), and the mean of log π_old − log π."""
     each = [policy_ratio(a, b) for a, b in zip(old, new, strict=True)]
     drift = math.fsum(a - b for a, b in zip(old, new, strict=True)) / len(old)
     return each, sequence_ratio(old, new, [1.0] * len(old)), clean(drift)
+
+
+def approx_kls(old: Sequence[float], new: Sequence[float]) -> tuple[float, float, float]:
+    """The three estimates of the KL to the old policy: verl's, TRL's, and the third."""
+    moved = [b - a for a, b in zip(old, new, strict=True)]
+    n = len(moved)
+    first = clean(-math.fsum(moved) / n)
+    second = math.fsum(x * x for x in moved) / n / 2
+    third = clean(math.fsum(policy_ratio(a, b) - 1 - x for a, b, x in zip(old, new, moved, strict=True)) / n)
+    return first, second, third
 
 
 def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float) -> tuple[list[float], list[str]]:
@@ -76,17 +93,19 @@ def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float
     return weights, lines
 
 
-def clipped_lines(ratios: Sequence[float], advantages: Sequence[float], bounds: tuple[float, float]) -> list[str]:
-    """PPO's loss of each token and their mean."""
-    lines, losses, stopped = [], [], 0
+def clipped_lines(
+    ratios: Sequence[float], advantages: Sequence[float], bounds: tuple[float, float]
+) -> tuple[list[str], list[int]]:
+    """PPO's loss of each token and their mean; and which tokens the clip stops."""
+    lines, losses, stopped = [], [], []
     for t, (ratio, advantage) in enumerate(zip(ratios, advantages, strict=True)):
         held = min(max(ratio, bounds[0]), bounds[1])
         free, limited = -ratio * advantage, -held * advantage
         losses.append(max(free, limited))
-        stopped += limited > free
+        stopped += [t] if limited > free else []
         lines.append(f"L_{t} = max({shown(free)}, {shown(limited)}) = {shown(losses[-1])}")
-    share = f"clipfrac = {stopped}/{len(losses)} = {shown(stopped / len(losses))}"
-    return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))};  {share}"]
+    share = f"clipfrac = {len(stopped)}/{len(losses)} = {shown(len(stopped) / len(losses))}"
+    return [*lines, f"mean(L) = {shown(math.fsum(losses) / len(losses))};  {share}"], stopped
 
 
 def aggregated(answers: Sequence[Sequence[float]]) -> dict[str, float]:

@@ -19,9 +19,14 @@ _RETURNS = re.compile(r"(?<![A-Za-z_])R\s*[=:：]")
 
 def whitened(asked: Asked) -> Answer | None:
     """A row less its mean, over its standard deviation."""
-    if len(asked.lists) != 1 or not asked.says("whiten") or set(asked.lists) & {"values", "losses", "lengths"}:
+    lists = {name: row for name, row in asked.lists.items() if name != "mask"}
+    if len(lists) != 1 or not asked.says("whiten") or set(lists) & {"values", "losses", "lengths"}:
         return None
-    row = next(iter(asked.lists.values()))
+    row, mask = next(iter(lists.values())), asked.lists.get("mask")
+    if mask is not None:
+        if len(mask) != len(row) or not set(mask) <= {0.0, 1.0} or sum(mask) < 2:
+            return None
+        row = [x for x, kept in zip(row, mask, strict=True) if kept]
     white, mean, std, biased = rows.whitened(row)
     if asked.says("other_std") and std > 0:
         white = [(x - mean) / biased for x in row]
