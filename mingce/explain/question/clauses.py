@@ -20,7 +20,9 @@ _JOINTS = re.compile(
     re.IGNORECASE,
 )
 _PRONOUN = re.compile(r"它|其|这|那|(?:it|its|they|their|this|that)\b", re.IGNORECASE)
-_LEFT_OUT = re.compile(rf"{_PRONOUN.pattern}|^\W*(?:就|也|都|会|能|不|没|is|are|has|have|does|do|can|will|not|no)", re.IGNORECASE)
+_LEFT_OUT = re.compile(
+    rf"{_PRONOUN.pattern}|^\W*(?:就|也|都|会|能|不|没|is|are|has|have|does|do|can|will|not|no)", re.IGNORECASE
+)
 """A clause that leaves its subject out, or refers to it."""
 _OTHERWISE = re.compile(r"[，,；;]?\s*(?:否则|不然|要不然|\b(?:otherwise|or else)\b)", re.IGNORECASE)
 _SUPPOSED = re.compile(

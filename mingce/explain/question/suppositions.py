@@ -19,7 +19,13 @@ def _with_number(*patterns: str) -> tuple[re.Pattern[str], ...]:
 
 _CLAUSES = re.compile(r"[，,；;。？?！!\n]|\.\s")
 _COLUMNS: tuple[tuple[Literal["values", "rewards", "scores"], re.Pattern[str]], ...] = (
-    ("values", re.compile(r"(?<![a-z])critic|(?<![a-z])values?(?![a-z])|(?-i:(?<![A-Za-z])V(?![A-Za-z]))|价值|估值|baseline|基线", re.IGNORECASE)),
+    (
+        "values",
+        re.compile(
+            r"(?<![a-z])critic|(?<![a-z])values?(?![a-z])|(?-i:(?<![A-Za-z])V(?![A-Za-z]))|价值|估值|baseline|基线",
+            re.IGNORECASE,
+        ),
+    ),
     ("rewards", re.compile(r"(?<![a-z])rewards?(?![a-z])|(?-i:(?<![A-Za-z])r(?=[_\[(]))|奖励", re.IGNORECASE)),
     ("scores", re.compile(r"(?<![a-z])scores?(?![a-z])|得分|分数|打分", re.IGNORECASE)),
 )

@@ -9,6 +9,7 @@ from mingce.explain.conversation import Conversation, Turn
 from mingce.explain.steps.elsewhere import in_trainer
 from mingce.explain.steps.follow_up import draw, follow_up, other_number, out_of_range
 from mingce.explain.steps.numbers import (
+    both_settings,
     continued,
     most_changed,
     number,
@@ -16,6 +17,7 @@ from mingce.explain.steps.numbers import (
     origin,
     typed_numbers,
     walked_through,
+    why_moved,
 )
 from mingce.explain.steps.pasted import code, pair, save
 from mingce.explain.steps.recap import recap
@@ -24,6 +26,7 @@ from mingce.explain.steps.subject import last_resort, point, quantity_alone, sta
 Step = Callable[[Conversation, Turn], Answer | None]
 STEPS: tuple[Step, ...] = (
     save, code, pair, recap, in_trainer, stated, out_of_range, draw, walked_through, origin, continued, most_changed,
+    both_settings, why_moved,
     supposed, number_by_hand, typed_numbers, other_number, point, follow_up, number, quantity_alone, subject,
     last_resort,
 )  # fmt: skip

@@ -20,10 +20,12 @@ from mingce.explain.derive import (
     origins,
 )
 from mingce.explain.hand import carried_on, is_finite, worked_by_hand
+from mingce.explain.equations import judge_equations
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.facts import methods
 from mingce.explain.question.frames import read_frame
+from mingce.explain.question.judging import judgements
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.places import Place
 from mingce.explain.question.propositions import statement
@@ -120,7 +122,10 @@ def number_by_hand(talk: Conversation, turn: Turn) -> Answer | None:
 def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     """Rows typed in with nothing asked of them but to compute: the account."""
     request = turn.request
-    if not request.columns or request.wants & {"why", "claim", "compare", "proof", "child"}:
+    whole = {"rewards", "values"} <= set(request.columns)
+    computes = whole and not judge_equations(request.rest, talk.rollout, talk.lang)
+    told = {"why", "compare", "proof", "child"} | (set() if computes else {"claim"})
+    if not request.columns or request.wants & told:
         return None
     named = [name for name in turn.quantities if name not in request.columns]
     clear = (
@@ -130,11 +135,15 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
         return None
     place = turn.places[0] if turn.places and read_final_reward(request.text) is None else None
+    place = None if "claim" in request.wants else place
     if set(named) <= {"advantages"} and place is None:
         named = ["deltas", "advantages", "returns"]
     answer = talk.derive(named or ["advantages"], place)
     if answer is not None and "advantages" in named:
         answer = talk.as_number("advantages", _with_unsaid(talk, request, answer))
+    if answer is not None and "claim" in request.wants:
+        claimed, _ = judgements(request.subject, legible(talk.rollout), talk.at(), talk.lang)
+        answer = replace(answer, judgements=tuple(one for one in claimed if not one.near))
     return answer or account_of(legible(talk.rollout), talk.lang)
 
 
@@ -241,6 +250,37 @@ def walked_through(talk: Conversation, turn: Turn) -> Answer | None:
     if not alternatives("requests", "whole_example").search(turn.request.text) or turn.places:
         return None
     return talk.derive(["rewards", "deltas", "advantages"])
+
+
+def both_settings(talk: Conversation, turn: Turn) -> Answer | None:
+    """A quantity under the settings before the last change and after it: "the returns under both?"."""
+    if not talk.before or turn.request.changes or not alternatives("requests", "both").search(turn.request.text):
+        return None
+    before = next((one for one in talk.before if len(one.tokens) == len(talk.rollout.tokens)), None)
+    name = asked_quantity(turn.request.subject) or talk.quantity
+    if before is None or name not in talk.rollout.columns or before.settings == talk.rollout.settings:
+        return None
+    return talk.as_number(name, compare_settings(before, talk.rollout, name, talk.lang))
+
+
+def why_moved(talk: Conversation, turn: Turn) -> Answer | None:
+    """Why a token's number became another after the last change: its derivation before and after."""
+    if not talk.before or not turn.places or turn.request.changes or "why" not in turn.wants:
+        return None
+    before, place = talk.before[0], turn.places[0]
+    moved = alternatives("requests", "moved").search(turn.request.text)
+    if not moved or len(before.tokens) != len(talk.rollout.tokens) or place.index not in talk.slots():
+        return None
+    name = asked_quantity(turn.request.subject) or talk.quantity or "advantages"
+    now = talk.rollout
+    talk.rollout = before
+    earlier = talk.derive([name], place)
+    talk.rollout = now
+    later = talk.derive([name], place)
+    change = compare_settings(before, now, name, talk.lang)
+    if earlier is None or later is None:
+        return None
+    return talk.as_number(name, joined([replace(change, lines=()), earlier, later], text_first=change.text))
 
 
 def most_changed(talk: Conversation, turn: Turn) -> Answer | None:

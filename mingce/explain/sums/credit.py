@@ -61,7 +61,10 @@ def from_deltas(asked: Asked) -> Answer | None:
         credit = deltas[t] + decay * credit
         row.insert(0, credit)
         lines.append(f"A_{t} = {shown(deltas[t])}{after} = {shown(credit)}")
-    lines = [*lines[:LONGEST], f"Σδ = {shown(rows.clean(math.fsum(deltas)))};  ΣA = {shown(rows.clean(math.fsum(row)))}"]
+    lines = [
+        *lines[:LONGEST],
+        f"Σδ = {shown(rows.clean(math.fsum(deltas)))};  ΣA = {shown(rows.clean(math.fsum(row)))}",
+    ]
     asked.code.append("mingce.algorithms.advantage.gae")
     return asked.answer("sum_deltas", lines, decay=shown(decay), rows=rows.listed(row))
 
