@@ -14,7 +14,8 @@ _JOINTS = re.compile(
     r"[，,；;、：:](?!\s*[\d.]+\s*\])"
     r"(?!\s*(?:而不是|而是|而非|并不是|不是|not\b|rather than|instead of|but rather))"
     r"|(?:而且|并且|但是?|所以|因此|从而|因而|同时|而(?!不|非|是))"
-    r"|\b(?:and(?! not\b)(?![^,;.?]{0,40}\bare (?:just |both |all |really |exactly )*(?:not )?(?:the same|identical|equal|equivalent|different|"
+    r"|\b(?:and(?! not\b)(?![^,;.?]{0,40}\bare (?:just |both |all |really |exactly )*(?:not )?"
+    r"(?:the same|identical|equal|equivalent|different|"
     r"interchangeable|one\b|two\b))|but(?! rather\b)|so|therefore|hence|because|since|while|whereas|although|though)\b"
     r"|\bwhere (?=[A-Z]\b)|其中",
     re.IGNORECASE,

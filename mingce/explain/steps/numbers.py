@@ -19,8 +19,8 @@ from mingce.explain.derive import (
     name_of,
     origins,
 )
-from mingce.explain.hand import carried_on, is_finite, worked_by_hand
 from mingce.explain.equations import judge_equations
+from mingce.explain.hand import carried_on, is_finite, worked_by_hand
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.facts import methods
