@@ -66,6 +66,14 @@ def written_questions() -> Iterator[tuple[str, str]]:
             yield text, topic
 
 
+def reworded() -> Iterator[tuple[str, str]]:
+    """The points' questions in other words, a line each, `point<TAB>question`: for the models alone."""
+    for file in sorted(FOLDER.glob("asked.*.txt")):
+        for line in filter(None, file.read_text(encoding="utf-8").splitlines()):
+            point, _, text = line.partition("\t")
+            yield text, point
+
+
 def topic_samples() -> list[Sample]:
     """Sentences with their topics."""
     samples: list[Sample] = []
@@ -80,6 +88,7 @@ def topic_samples() -> list[Sample]:
         if proposition.topic in TOPICS:
             samples += [(phrase, proposition.topic, 0.6) for phrase in (*proposition.said, *proposition.denied)]
     samples += [(text, topic, 1.0) for text, topic in written_questions()]
+    samples += [(text, point.partition(POINT)[0], 0.8) for text, point in reworded()]
     samples += [(text, topic, 0.5) for text, topic in generated_questions()]
     samples += [(text, OTHER, 0.5) for text in outside()]
     unknown = {name for _, name, _ in samples} - {*TOPICS, OTHER}
@@ -99,6 +108,9 @@ def point_samples() -> list[Sample]:
             samples += [(phrase, name, 1.0) for phrase in (*point.asked[0], *point.asked[1])]
             parts = (part for said in point.said for part in _SENTENCES.split(said))
             samples += [(part, name, 0.6) for part in parts if len(part) >= SHORTEST_ANSWER]
+    samples += [(text, point, 1.0) for text, point in reworded()]
+    unknown = {name for _, name, _ in samples} - {f"{topic.id}{key}" for topic in TOPICS.values() for key in topic.points}
+    assert not unknown, f"no such points: {unknown}"
     pointed = {topic.id for topic in TOPICS.values() if topic.points}
     samples += [(text, f"{name}{POINT}", 0.1) for text, name in generated_questions() if name in pointed]
     samples += [(text, OTHER, 0.5) for text in outside()]

@@ -17,6 +17,7 @@ from mingce.explain.example import worked
 from mingce.explain.question.clauses import claims_of
 from mingce.explain.question.facts import facts, find
 from mingce.explain.question.frames import lexicon
+from mingce.explain.question.judging import judgements
 from mingce.explain.topic import values_of
 from mingce.explain.topics import TOPICS
 
@@ -166,3 +167,15 @@ def test_no_topic_says_yes_under_a_verdict(text: str) -> None:
     answer = Conversation().ask(text)
     assert answer.judgements
     assert not re.match(r"(?:Yes|是|对|成立)\b", answer.text)
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdicts"),
+    [
+        ("old policy and reference policy are the same frozen model", ["wrong"]),
+        ("GRPO把critic去掉了，所以它没有baseline，方差会非常大", ["right", "wrong"]),
+    ],
+)
+def test_what_is_joined_is_no_two_claims_and_no_other_verdict(claim: str, verdicts: list[str]) -> None:
+    judged, _ = judgements(claim, worked(), 0, "en")
+    assert [one.verdict for one in judged if not one.near] == verdicts

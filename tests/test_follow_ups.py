@@ -104,3 +104,43 @@ def test_the_same_answer_is_not_given_twice_at_length() -> None:
     assert "0.6211" in again
     assert len(again) < len(first)
     assert "与前面说的一样" in again
+
+
+def test_after_a_change_both_settings_and_the_reason_are_told() -> None:
+    talk = Conversation()
+    talk.ask("rewards=[0,0,0,0.6] values=[0.5,0.6,0.2,0.4] lambda .9 gamma 1, advantages?")
+    talk.ask("and if lambda=1?")
+    both = talk.ask("returns under both lambdas?")
+    assert [both.tables[0].rows[0][2], both.tables[0].rows[0][3]] == ["0.5478", "0.6"]
+    why = talk.ask("why did the second token go from negative to 0")
+    assert any("= −0.058" in line for line in why.lines)
+    assert any(line.startswith("A_1") and line.endswith("= 0") for line in why.lines)
+    still = talk.ask("ok now gamma 0.9 w/ lambda still 1")
+    assert [row[3] for row in still.tables[0].rows] == ["−0.0626", "−0.114", "0.34", "0.2"]
+    assert still.judgements == ()
+
+
+def test_a_number_given_anew_goes_to_what_it_belongs_to() -> None:
+    talk = Conversation()
+    talk.ask("TIS权重怎么算，给个数：fsdp logp -1.0，vllm logp -1.5，上限2")
+    assert "[2]" in talk.ask("vllm要是-2.5呢").text
+
+
+@pytest.mark.parametrize(
+    ("question", "advantages"),
+    [
+        ("rewards=[-0.02,-0.01,0,0.9] values=[0.6,0.7,0.5,0.8] λ=1，A 是不是后面加起来减V", "0.27, 0.19, 0.4, 0.1"),
+        ("rewards=[0,0,0,1] values=[.9,.9,.9,.9]. so advantages should be ~0?", "[0.0857, 0.0903, 0.095, 0.1]"),
+    ],
+)  # fmt: skip
+def test_typed_rows_are_computed_whatever_is_claimed_of_them(question: str, advantages: str) -> None:
+    assert advantages in Conversation().ask(question).text
+
+
+def test_what_a_critic_had_said_more_changes_the_example() -> None:
+    for question in (
+        "in the 1+1 example, say critic had predicted 0.1 more before the last token. which advantages move?",
+        "例子里要是critic在最后一个token之前多估了0.1，优势怎么变",
+    ):
+        rows = Conversation().ask(question).tables[0].rows
+        assert [row[3] for row in rows][-2:] == ["0.5103", "0.295"]

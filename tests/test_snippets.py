@@ -498,3 +498,11 @@ pg_loss = masked_mean(torch.min(pg_losses1, pg_losses2), response_mask)
     ):
         text = Conversation().ask(question).text
         assert "**is wrong.**" in text.splitlines()[0]
+
+
+def test_a_remark_behind_a_line_cuts_nothing_off() -> None:
+    answer = Conversation().ask("nextvalues = values[:, t + 1] if t < gen_len - 1 else 0.0  这句讲一下")
+    assert "有错" not in answer.text
+    assert answer.lines == (
+        "nextvalues = values[:, t + 1] if t < gen_len - 1 else 0.0 → 0.25, 0.3, 0.35, 0.45, 0.6, 0",
+    )

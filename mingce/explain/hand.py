@@ -148,9 +148,8 @@ def _objective(sheet: Sheet) -> None:
     if upper - 1 != 1 - lower and advantage > 0:
         even = min(max(ratio, lower), 2 - lower)
         plain = min(free, even * advantage)
-        sheet.add(
-            f"[{shown(lower)}, {shown(2 - lower)}]: min({shown(free)}, {shown(even * advantage)}) = {shown(plain)}"
-        )
+        terms = f"min({shown(free)}, {shown(even * advantage)}) = {shown(plain)}"
+        sheet.add(f"[{shown(lower)}, {shown(2 - lower)}]: {terms};  loss = {shown(-plain)}")
         sheet.note("hand_even_clip", low=shown(lower), high=shown(2 - lower), loss=shown(-plain))
     key = "hand_clipped" if held < free else "hand_free"
     dual = sheet.settings.get("dual_clip")
