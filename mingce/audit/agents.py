@@ -15,13 +15,11 @@ from mingce.audit.composition import GOOD, account
 from mingce.audit.credit import HOLE_CUTS, THROUGH_HOLES
 from mingce.audit.evidence import Bools, Evidence, Floats, finite, share_of_rows
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place
-from mingce.audit.geometry import turn_of
+from mingce.audit.geometry import ASSISTANT, turn_of
 from mingce.audit.recursion import Columns, one_step
 from mingce.audit.rewards import KL_ON_TOOLS
-from mingce.columns import ROLES
 from mingce.record.dump import LOSS
 
-ASSISTANT = ROLES.index("assistant")
 LEAST_ROWS, LEAST_STEPS = 3, 8
 EVERY = 0.95
 HALF, SURELY = 0.5, 10.0  # of the variance left; log of the odds from which one count of tokens explains it better

@@ -10,7 +10,9 @@ import numpy as np
 
 from mingce.audit.evidence import Bools, Evidence, Ints, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
+from mingce.columns import ROLES
 
+ASSISTANT = ROLES.index("assistant")
 MANY_ROWS = 8  # from which rows say what is usual
 SHORT_RUN, LONG_RUN = 2, 4  # pads at a row's end: so many in one row give the bug away, the others are counted from 2
 

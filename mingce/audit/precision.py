@@ -10,6 +10,7 @@ from mingce.audit import geometry, rounding
 from mingce.audit.alignment import NEARLY_SURE
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, phrase
+from mingce.audit.geometry import ASSISTANT
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.record.dump import LOSS, RAW
 
@@ -129,6 +130,8 @@ def fills(e: Evidence, name: str) -> Bools:
             # the run's own tokens, and those of it on which the other column has no opinion
             found |= _grown(zero, (column == 0.0) & e.mask)
         found |= _runs((column == -1.0) & known & (np.abs(e[other] + 1.0) > 0.5), 4)
+    if "role" in e.dump.columns:  # what others wrote has no log-prob; that it is marked as chosen is told by K1 roles
+        found &= (e["role"] == ASSISTANT) | (e["role"] == 0)
     found &= ~geometry.chosen_pads(e).any(axis=1, keepdims=True)  # a row whose mask is wrong says nothing here
     return found
 
