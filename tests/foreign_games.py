@@ -68,8 +68,10 @@ def textarena() -> ModuleType:
 class Again:
     """Asks again until the ground truth is said, three times."""
 
+    spec = "reward_spec"
+
     def __init__(self, env_config: Any, extras: dict[str, Any]):
-        self.truth, self.turns, self.most = extras["reward_spec"]["ground_truth"], 0, env_config.get("most", 3)
+        self.truth, self.turns, self.most = extras[self.spec]["ground_truth"], 0, env_config.get("most", 3)
 
     def init(self, prompt: list[dict[str, str]]) -> Any:
         return prompt, {}
@@ -85,8 +87,15 @@ class Again:
         pass
 
 
+class Model(Again):
+    """Looks for the ground truth under another name, as that of AIME does."""
+
+    spec = "reward_model"
+
+
 def skyrl_gym() -> ModuleType:
     library: Any = ModuleType("skyrl_gym")
-    library.envs = SimpleNamespace(registration=SimpleNamespace(registry={"again": Again}))
-    library.make = lambda name, **arguments: Again(**arguments)
+    kinds = {"again": Again, "model": Model}
+    library.envs = SimpleNamespace(registration=SimpleNamespace(registry=kinds))
+    library.make = lambda name, **arguments: kinds[name](**arguments)
     return library  # type: ignore[no-any-return]

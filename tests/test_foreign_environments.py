@@ -20,7 +20,7 @@ from mingce.base.errors import EnvironmentFault, MingceError
 from mingce.config import read_config
 from mingce.models.turns import Dialogue
 from mingce.record.run import Run
-from mingce.tasks import sandbox
+from mingce.tasks import mcp_tools, sandbox
 from mingce.tasks.check import check_task
 from mingce.tasks.environment import Action
 from mingce.tasks.mcp_tools import load_mcp
@@ -52,6 +52,22 @@ def fail(how: str) -> str:
 if __name__ == "__main__":
     mcp.run()
 '''
+RAW = """import json, sys
+for line in sys.stdin:
+    asked, kind = json.loads(line), sys.argv[1]
+    if "id" not in asked or kind == "silent":
+        continue
+    told = {}
+    if asked["method"] == "initialize":
+        told = {"protocolVersion": asked["params"]["protocolVersion"], "capabilities": {"tools": {}}}
+        told["serverInfo"] = {"name": "raw", "version": "1"}
+    elif asked["method"] == "tools/list":
+        told = {"tools": [{"name": "t", "inputSchema": {"type": "object"}}]}
+        told |= {"nextCursor": "again"} if kind == "endless" else {}
+    elif asked["method"] == "tools/call":
+        told = {"content": [], "structuredContent": {"found": 7}}
+    print("no protocol\\n" + json.dumps({"jsonrpc": "2.0", "id": asked["id"], "result": told}), flush=True)
+"""
 FIVE = ("steps=5", "agent.max_turns=3", "agent.turn_tokens=12", "sampling.max_new_tokens=300",
         "sampling.temperature=1.0", "validation.examples=4", "audit.every=1")  # fmt: skip
 
@@ -168,6 +184,15 @@ def test_rows_of_files_in_an_environment_of_skyrl(libraries: None, rows: Path) -
     assert not check_task(task).failures
 
 
+@pytest.mark.parametrize("name", ["again", "model"])
+@pytest.mark.parametrize("column", ["reward_spec", "reward_model"])
+def test_an_environment_finds_the_ground_truth_under_either_name(
+    name: str, column: str, libraries: None, rows: Path
+) -> None:
+    rows.write_text(rows.read_text().replace("reward_spec", column))
+    assert not check_task(load_task([str(rows)], environment=f"skyrl_gym:{name}", scored_by_model=True)).failures
+
+
 @pytest.mark.parametrize("kind", ["textarena", "skyrl_gym"])
 def test_a_run_goes_on_bit_for_bit(kind: str, libraries: None, tmp_path: Path, chat_model: Path, rows: Path) -> None:
     task = ["task=textarena:Dice-v0", "data.size=20", "data.held_out_size=4"]
@@ -220,6 +245,28 @@ def test_wrong_servers_are_sentences(server: str) -> None:
             load_mcp([spec])
     with pytest.raises(MingceError, match=r"two functions of one name \(add\)"):
         load_task("arithmetic", mcp=[server, server])
+
+
+@pytest.mark.parametrize(("kind", "sentence"), [("endless", "more than 1,000"), ("silent", "within 3 s")])
+def test_a_server_that_never_comes_to_an_end_is_a_sentence(
+    kind: str, sentence: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(mcp_tools, "START_SECONDS", 3.0 if kind == "silent" else 60.0)
+    file = tmp_path / "raw.py"
+    file.write_text(RAW)
+    with pytest.raises(MingceError, match=sentence):
+        load_mcp([f"{sys.executable} {file} {kind}"])
+
+
+def test_a_server_may_answer_with_an_object_alone_and_write_what_is_no_protocol(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "raw.py"
+    file.write_text(RAW)
+    (tool,) = load_mcp([f"{sys.executable} {file} plain"])
+    assert tool.call({}) == ('{"found": 7}', True)
+    tool.close()
+    assert "no protocol" not in capfd.readouterr().err
 
 
 def test_a_server_out_of_a_run_is_asked_about(server: str) -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import logging
 import os
 import shlex
 from collections.abc import Mapping, Sequence
@@ -24,6 +25,9 @@ from mingce.tasks.waiting import awaited
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 LONGEST_RESULT = 20_000
 START_SECONDS = 60.0
+MOST_TOOLS = 1000
+_UNSAID = logging.NullHandler()
+"""Takes what the SDK logs of servers that write no protocol, where nobody has asked for it."""
 
 
 class Server:
@@ -43,7 +47,13 @@ class Server:
                 ready: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
                 self.over = asyncio.Event()
                 self.running = asyncio.create_task(self._serve(ready, self.over))
-                self.client = await asyncio.wait_for(ready, START_SECONDS)
+                try:
+                    self.client = await asyncio.wait_for(ready, START_SECONDS)
+                except TimeoutError as error:
+                    self.running.cancel()
+                    raise EnvironmentFault(
+                        f"the MCP server '{self.spec}' has not answered within {START_SECONDS:g} s"
+                    ) from error
             return self.client
 
     async def _serve(self, ready: asyncio.Future[Any], over: asyncio.Event) -> None:
@@ -67,13 +77,23 @@ class Server:
 
     async def tools(self) -> list[McpTool]:
         """Everything that it offers, page by page."""
-        client, found, cursor = await self.started(), [], None
+        client = await self.started()
+        try:
+            return await asyncio.wait_for(self._listed(client), START_SECONDS)
+        except TimeoutError as error:
+            raise EnvironmentFault(f"it does not list them within {START_SECONDS:g} s") from error
+
+    async def _listed(self, client: Any) -> list[McpTool]:
+        found: list[McpTool] = []
+        cursor = None
         while True:
             page = await client.list_tools(cursor=cursor)
             found += [McpTool(self, tool.name, tool.description or "", tool.input_schema) for tool in page.tools]
             cursor = page.next_cursor
             if not cursor:
                 return found
+            if len(found) > MOST_TOOLS:
+                raise EnvironmentFault(f"it lists more than {MOST_TOOLS:,} of them")
 
     async def call(self, name: str, arguments: Mapping[str, Any]) -> Any:
         """A call's result; an error of the connection ends it, so that the next call begins a new one."""
@@ -125,7 +145,10 @@ class McpTool:
             result = awaited(self.server.call(self.name, arguments))
         except MCPError as error:  # the server says that the call is wrong
             return f"Error: {last_line(error)}", False
-        said = "\n".join(_text(part) for part in result.content)[:LONGEST_RESULT]
+        said = "\n".join(_text(part) for part in result.content)
+        if not result.content and result.structured_content is not None:
+            said = json.dumps(result.structured_content, ensure_ascii=False)
+        said = said[:LONGEST_RESULT]
         return (f"Error: {said}", False) if result.is_error else (said, True)
 
     def close(self) -> None:
@@ -139,6 +162,7 @@ def load_mcp(specs: Sequence[str]) -> list[McpTool]:
         import mcp  # noqa: F401
     except ImportError as error:
         raise SettingError("agent.mcp needs the MCP SDK; install it with pip install 'mingce[mcp]'.") from error
+    logging.getLogger("mcp").addHandler(_UNSAID)
     tools: list[McpTool] = []
     for spec in specs:
         server = Server(spec)

@@ -33,10 +33,16 @@ class SkyRLGym(PaidByTurns):
         from omegaconf import OmegaConf
 
         info = example.extra_info
-        truth = {"ground_truth": example.ground_truth}
+        truth = self.truth(example)
         extras = {"reward_spec": truth, "reward_model": truth, "data_source": example.data_source, "extra_info": info}
         extras |= {name: value for name, value in info.items() if value is not None}
         return self.library.make(self.kind, env_config=OmegaConf.create(self.options), extras=extras)
+
+    @staticmethod
+    def truth(example: Example) -> Any:
+        """What holds the ground truth, under whichever name the row has it: environments ask for either."""
+        info = example.extra_info
+        return info.get("reward_spec") or info.get("reward_model") or {"ground_truth": example.ground_truth}
 
     def environment(self) -> Environment:
         return SkyRLEnvironment(self)
@@ -49,9 +55,8 @@ class SkyRLGym(PaidByTurns):
 
     def gold(self, example: Example) -> str:
         """The ground truth in the first form that the environment pays in full at once."""
-        spec = example.extra_info.get("reward_spec") or {"ground_truth": example.ground_truth}
         for form in GOLD_FORMS:
-            text = form.format(spec.get("ground_truth"))
+            text = form.format(self.truth(example).get("ground_truth"))
             environment = SkyRLEnvironment(self)
             environment.reset(example, 0)
             if environment.step(Action(text)).right:
