@@ -113,3 +113,17 @@ class Nag(Talk):
     def step(self, action: Action) -> Observation:
         self.turns += 1
         return Observation([{"role": "user", "content": "go on"}], reward=float(self.turns), done=self.turns == 3)
+
+
+class Picky(Nagging):
+    """Every third conversation goes on in an order of roles that chat templates refuse."""
+
+    def environment(self) -> Any:
+        return Pick(self)
+
+
+class Pick(Nag):
+    def step(self, action: Action) -> Observation:
+        self.turns += 1
+        role = "user" if int(self.uid[1:]) % 3 else "nobody"
+        return Observation([{"role": role, "content": "go on"}], reward=1.0, done=self.turns == 3)

@@ -13,7 +13,7 @@ import torch
 from small_runs import SMALL, quiet, trained
 from test_tool_calls import tokenizer_of
 from torch import Tensor
-from transformers import LlamaConfig, LlamaForCausalLM
+from transformers import AutoTokenizer, LlamaConfig, LlamaForCausalLM
 
 from mingce.algorithms.losses import batch_totals
 from mingce.base.errors import EnvironmentFault, MingceError
@@ -338,6 +338,24 @@ def test_a_rewritten_history_makes_segments(tmp_path: Path) -> None:
         # 1, 2 and 3 for the turns, 0.25 for the last message: what came later is paid at a segment's end, too
         assert ledger["scores"][rows].sum(1).tolist() == [6.25, 5.25, 3.25]
         assert len({ledger.row("uid")[row] for row in rows}) == 3
+
+
+def test_what_a_template_refuses_costs_its_row(tmp_path: Path) -> None:
+    place = forgetful_model(tmp_path)
+    refuses = "{% for m in messages if m.role == 'nobody' %}{{ raise_exception('nobody speaks') }}{% endfor %}"
+    tokenizer = AutoTokenizer.from_pretrained(place)
+    tokenizer.chat_template = refuses + tokenizer.chat_template
+    tokenizer.save_pretrained(place)
+    how = (f"model.path={place}", *NAGGED, f"task={Path(__file__).parent / 'agent_task.py'}:Picky")
+    _, ledger = rolled_out(*how, "agent.on_error=-2")
+    third = [int(group.rpartition("-n")[2]) % 3 == 0 for group in ledger.row("group")]
+    for row, reason in enumerate(ledger.row("finish_reason")):
+        assert reason in (("error", "length") if third[row] else ("stop", "length"))
+        if reason == "error":
+            assert float(ledger["scores"][row].sum()) == -2
+    assert "error" in ledger.row("finish_reason")
+    with pytest.raises(EnvironmentFault, match=r"failed \(turn 0: .*nobody speaks"):
+        rolled_out(*how, "agent.on_error=stop")
 
 
 @pytest.mark.parametrize("estimator", ["grpo", "dr_grpo", "rloo", "opo"])

@@ -13,7 +13,7 @@ from transformers import PreTrainedTokenizerFast
 from mingce.base.errors import MingceError
 from mingce.models.turns import Dialogue, TurnEnds
 from mingce.roles.tool_formats import format_for
-from mingce.tasks.tool_calls import FORMATS, Tags, ToolCall, find_format
+from mingce.tasks.tool_calls import FORMATS, Reading, Tags, ToolCall, find_format
 from mingce.tasks.tools import Tool, tool_message
 
 # In the manner of the models' own templates, shortened to what matters: how calls, results and thoughts are written.
@@ -63,6 +63,15 @@ TEMPLATES = {
     """{% if m.tool_call_id | length != 9 %}{{ raise_exception('ids of 9 letters') }}{% endif %}"""
     """[TOOL_RESULTS]{"content": {{ m.content }}, "call_id": "{{ m.tool_call_id }}"}[/TOOL_RESULTS]"""
     """{% else %}{{ m.content + eos_token }}{% endif %}{% endfor %}""",
+    "json": chatml(
+        "{{ m.content }}{% for c in m.tool_calls or [] %}<|tool_call|>[{{ call }}]<|/tool_call|>{% endfor %}",
+        '{"type": "function", "function": ' + _JSON + "}",
+    ),  # Phi-4-mini
+    "pythonic": chatml(
+        "{{ m.content }}{% for c in m.tool_calls or [] %}[{{ c.function.name }}({% for k, v in "
+        "c.function.arguments.items() %}{{ k }}={{ v }}{% endfor %})]{% endfor %}",
+        "",
+    ),  # Llama 3.2, without the quotes that the model writes
     "instructed": chatml("{{ m.content }}", "", 'Answer with <tool_call>\n{"name": <name>, "arguments": <args>}'),
 }
 
@@ -117,7 +126,7 @@ def test_a_tool_answers_with_its_result_or_its_error() -> None:
     assert Tool(later, "later").call({"query": "x"}) == ("X", True)
 
 
-_NAMES = st.text("abcdefg_", min_size=1, max_size=8)
+_NAMES = st.text("abcdefg_", min_size=1, max_size=8).filter(lambda name: name != "def")
 _TEXT = st.text(st.characters(codec="utf-8", exclude_categories=("Cc", "Cs")), max_size=20).filter(
     lambda t: "<" not in t
 )
@@ -148,6 +157,8 @@ def test_what_is_written_is_read(name: str, tool: str, arguments: dict[str, Any]
         ("hermes", '<tool_call>{"name": "x", "arguments": "' + "[" * 9999 + '"}</tool_call>'),
         ("hermes", '<tool_call>{"name": "x", "arguments": {"q": "\\ud800"}}</tool_call>'),
         ("llama3", '{"name": "\\ud800", "parameters": {}}'),
+        ("pythonic", "[find(x=1"), ("pythonic", "[find(1)]"), ("pythonic", "[find(x=open('/etc/passwd'))]"),
+        ("pythonic", "[find(x=b'1')]"), ("pythonic", "[find(x=1), 2]"), ("pythonic", f"[find(x={'[' * 9999})]"),
         ("tags", "<find>x"), ("tags", "x</find>"), ("tags", "</find><find>"),
     ],
 )  # fmt: skip
@@ -180,10 +191,36 @@ def test_the_format_is_that_of_the_template(name: str) -> None:
     assert format_for(tokenizer_of(TEMPLATES[name]), None, [Tool(look_up, "look_up").schema]).name == expected
 
 
-def test_a_template_without_tools_is_a_sentence() -> None:
-    plain = "{% for m in messages %}{{ m.content }}{% endfor %}"
-    with pytest.raises(MingceError, match="renders no tools"):
-        format_for(tokenizer_of(plain), None, [Tool(look_up, "look_up").schema])
+def test_calls_between_marks_of_the_templates_own_are_learned() -> None:
+    written = format_for(tokenizer_of(TEMPLATES["json"]), None, [Tool(look_up, "look_up").schema])
+    call = ToolCall("find", {"x": 'a "b" ]'})
+    assert written.write(call).startswith('<|tool_call|>[{"type": "function", "function": {"name": "find"')
+    assert written.write(call).endswith("}}]<|/tool_call|>")
+    assert written.read(f"so: {written.write(call)}", ["find"]).calls == (call,)
+    for broken in (
+        "<|tool_call|>",
+        "<|tool_call|>[{]",
+        '<|tool_call|>[{"name": "find"}]',
+        "<|tool_call|>[7]<|/tool_call|>",
+    ):
+        assert written.read(broken, ["find"]).problem
+    assert written.read('see {"name": "find"} and [1]', ["find"]) == Reading()
+
+
+_PLAIN = "{% for m in messages %}{{ m.content }}{% endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("template", "sentence"),
+    [
+        (_PLAIN, "renders no tools"),
+        ("{{ tools }}" + _PLAIN.replace("m.content", "m.tool_calls[0].id if m.tool_calls else m.content"), "not read"),
+        (TEMPLATES["hermes"].replace("{{ m.content }}\n</tool_response>", "</tool_response>"), "leaves out what tools"),
+    ],
+)
+def test_a_template_that_cannot_speak_of_tools_is_a_sentence(template: str, sentence: str) -> None:
+    with pytest.raises(MingceError, match=sentence):
+        format_for(tokenizer_of(template), None, [Tool(look_up, "look_up").schema])
 
 
 def said(dialogue: Dialogue, text: str, tokenizer: Any) -> list[int]:
@@ -193,7 +230,7 @@ def said(dialogue: Dialogue, text: str, tokenizer: Any) -> list[int]:
     return ids
 
 
-@pytest.mark.parametrize("name", ["hermes", "function_xml", "llama3"])
+@pytest.mark.parametrize("name", ["hermes", "function_xml", "llama3", "pythonic"])
 def test_observations_are_what_the_template_writes_behind_a_turn(name: str) -> None:
     tokenizer = tokenizer_of(TEMPLATES[name])
     written = FORMATS[name]
@@ -235,6 +272,9 @@ def test_calls_are_numbered_for_a_template_that_asks_for_it() -> None:
     said(dialogue, "[TOOL_CALLS][{", tokenizer)
     reply = dialogue.answer([tool_message("Error: no JSON")])
     assert "[INST]Error: no JSON[/INST]" in tokenizer.decode(reply.ids)
+    first = Dialogue(tokenizer, [{"role": "user", "content": "who"}], [Tool(look_up, "look_up").schema])
+    said(first, "[TOOL_CALLS][{", tokenizer)  # a broken call at the very beginning, before any that was numbered
+    assert "[INST]Error: no JSON[/INST]" in tokenizer.decode(first.answer([tool_message("Error: no JSON")]).ids)
     with pytest.raises(MingceError, match="ids of 9 letters"):
         Dialogue(tokenizer, [{"role": "user", "content": "who"}, tool_message("r")], [])
 

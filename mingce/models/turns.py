@@ -137,7 +137,7 @@ class Dialogue:
         try:
             return written(messages)
         except ModelError:
-            if not any(self.calls.values()):
+            if not self.calls:
                 raise
             return written(numbered(messages, self.calls))
 

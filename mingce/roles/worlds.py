@@ -9,13 +9,14 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, fields
 from functools import partial
 from typing import Any
 
 from transformers import PreTrainedTokenizerBase
 
-from mingce.base.errors import EnvironmentFault, MingceError, SettingError
+from mingce.base.errors import EnvironmentFault, MingceError, ModelError, SettingError
 from mingce.base.user_files import last_line
 from mingce.config import AgentConfig
 from mingce.models.conversations import Reply, Transcript
@@ -98,7 +99,8 @@ class Playing(Play):
             self.hear(cut, stop_ids)
         play = Play(**{one.name: getattr(self, one.name) for one in fields(Play)})
         play.transcript, play.text = transcript, self.dialogue.told
-        play.drift = self.dialogue.drift(transcript.segments[-1].ids)
+        with suppress(ModelError):  # what the chat template does not take cannot be compared
+            play.drift = self.dialogue.drift(transcript.segments[-1].ids)
         transcript.decoded = [(begin - began, end - began) for begin, end in transcript.decoded]
         play.stepped = [(begin - began, end - began) for begin, end in self.stepped]
         return play
@@ -140,12 +142,12 @@ class Worlds:
         ]
         plays = []
         for example, environment, seed, reset in zip(examples, environments, seeds, resets, strict=True):
-            failure, prompt = "", example.prompt
+            failure = ""
             try:
-                prompt = checked_prompt(self.threads.result(reset, self.config.time_limit))
+                dialogue = self._dialogue(checked_prompt(self.threads.result(reset, self.config.time_limit)))
             except (Exception, SystemExit) as error:  # whatever a person's environment raises
                 failure = self.failed(example, "reset", error)
-            dialogue = self._dialogue(prompt)
+                dialogue = self._dialogue(example.prompt)
             plays.append(
                 Playing(example=example, seed=seed, environment=environment, dialogue=dialogue, failure=failure)
             )
@@ -212,7 +214,12 @@ class Table:
         observation = self.observed(row)
         if observation is None or observation.done:
             return Reply(done=True)
-        return self.plays[row].dialogue.answer(self.told(observation), self.worlds.config.observation_tokens)
+        play = self.plays[row]
+        try:
+            return play.dialogue.answer(self.told(observation), self.worlds.config.observation_tokens)
+        except ModelError as error:  # roles in an order that the chat template does not take
+            play.failure = self.worlds.failed(play.example, f"turn {len(play.rewards) - 1}", error)
+            return Reply(done=True)
 
     def told(self, observation: Observation) -> str | Sequence[Message]:
         """What an observation says, as the policy gets to read it."""

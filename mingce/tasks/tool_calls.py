@@ -5,6 +5,7 @@
     mistral       [TOOL_CALLS][{"name": …, "arguments": {…}}]                       Mistral
     function_xml  <tool_call><function=name><parameter=x>…</parameter></function></tool_call>    Qwen3-Coder, Qwen3.5
     glm           <tool_call>name<arg_key>x</arg_key><arg_value>…</arg_value></tool_call>    GLM 4.5
+    pythonic      [name(x="…")]                             Llama 3.2 and 4, Gemma 3, ToolACE
     tags          <name>…</name>, answered by <result>…</result> in the same turn   Search-R1, ToRL
 
 A call that cannot be read is a `problem`, which the policy is told in the place of a result. Its wording is the same in
@@ -13,6 +14,7 @@ every language, for it is part of what the policy learns from.
 
 from __future__ import annotations
 
+import ast
 import json
 import re
 from collections.abc import Mapping, Sequence
@@ -63,7 +65,7 @@ class ToolFormat(Protocol):
         ...
 
 
-class _Told:
+class CallsAtEnd:
     """By the chat template, and at the end of a turn."""
 
     def stops(self, tools: Sequence[str]) -> tuple[str, ...]:
@@ -73,7 +75,7 @@ class _Told:
         return messages
 
 
-def _as_call(value: Any, arguments: Sequence[str]) -> ToolCall | str:
+def as_call(value: Any, arguments: Sequence[str]) -> ToolCall | str:
     """A call of an object with a name and arguments, under one of these keys; a text says what it lacks."""
     if not isinstance(value, Mapping) or not isinstance(value.get("name"), str):
         return 'a tool call needs {"name": …, "arguments": {…}}'
@@ -85,7 +87,7 @@ def _as_call(value: Any, arguments: Sequence[str]) -> ToolCall | str:
     return ToolCall(value["name"], dict(given))
 
 
-def _reading(found: Sequence[ToolCall | str]) -> Reading:
+def reading_of(found: Sequence[ToolCall | str]) -> Reading:
     for one in found:
         if isinstance(one, str):
             return Reading(problem=one)
@@ -110,10 +112,10 @@ class _Broken(str):
 
 def _call_of_text(text: str, arguments: Sequence[str]) -> ToolCall | str:
     value = _json(text)
-    return str(value) if isinstance(value, _Broken) else _as_call(value, arguments)
+    return str(value) if isinstance(value, _Broken) else as_call(value, arguments)
 
 
-class Hermes(_Told):
+class Hermes(CallsAtEnd):
     """JSON between `<tool_call>` and `</tool_call>`, as many as there are."""
 
     name = "hermes"
@@ -125,7 +127,7 @@ class Hermes(_Told):
             return Reading(problem=f"a tool call is not closed by {self.closing}")
         if not parts and self.closing in text:
             return Reading(problem=f"{self.closing} stands without {self.opening}")
-        return _reading([self._call(part.partition(self.closing)[0]) for part in parts])
+        return reading_of([self._call(part.partition(self.closing)[0]) for part in parts])
 
     def _call(self, body: str) -> ToolCall | str:
         return _call_of_text(body.strip(), ("arguments", "parameters"))
@@ -185,7 +187,7 @@ def _plain(text: str) -> Any:
     return text if isinstance(value, str) else value  # a broken one is a text, too
 
 
-class Llama3(_Told):
+class Llama3(CallsAtEnd):
     """The whole turn is one object, or several divided by `;`; a turn of words is no call."""
 
     name = "llama3"
@@ -203,15 +205,15 @@ class Llama3(_Told):
                 value, at = decoder.raw_decode(body, at)
             except (ValueError, RecursionError) as error:
                 return Reading(problem=f"the tool call is not valid JSON ({error})")
-            found.append(_as_call(value, ("parameters", "arguments")))
+            found.append(as_call(value, ("parameters", "arguments")))
             at += len(body[at:]) - len(body[at:].lstrip("; \n\t"))
-        return _reading(found) if found else Reading(problem='a tool call needs {"name": …, "parameters": {…}}')
+        return reading_of(found) if found else Reading(problem='a tool call needs {"name": …, "parameters": {…}}')
 
     def write(self, call: ToolCall) -> str:
         return json.dumps({"name": call.name, "parameters": dict(call.arguments)}, ensure_ascii=False)
 
 
-class Mistral(_Told):
+class Mistral(CallsAtEnd):
     """A list of objects behind `[TOOL_CALLS]`."""
 
     name = "mistral"
@@ -225,10 +227,47 @@ class Mistral(_Told):
         if isinstance(value, _Broken):
             return Reading(problem=str(value))
         values = value if isinstance(value, list) else [value]
-        return _reading([_as_call(one, ("arguments", "parameters")) for one in values])
+        return reading_of([as_call(one, ("arguments", "parameters")) for one in values])
 
     def write(self, call: ToolCall) -> str:
         return self.tag + json.dumps([{"name": call.name, "arguments": dict(call.arguments)}], ensure_ascii=False)
+
+
+class Pythonic(CallsAtEnd):
+    """A list of calls in Python's syntax, with arguments by name whose values are written out."""
+
+    name = "pythonic"
+    _BEGINS = re.compile(r"\[\s*[A-Za-z_][\w.]*\s*\(")
+    _MARKS = ("<|python_start|>", "<|python_tag|>", "```tool_code\n")
+
+    def read(self, text: str, tools: Sequence[str]) -> Reading:
+        body = text.strip()
+        for mark in self._MARKS:
+            body = body.removeprefix(mark)
+        body = body.removesuffix("<|python_end|>").removesuffix("```").strip()
+        if not self._BEGINS.match(body):
+            return Reading()
+        try:
+            tree = ast.parse(body, mode="eval").body
+        except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
+            return Reading(problem=f"the tool call is not valid Python ({error.__class__.__name__})")
+        calls = tree.elts if isinstance(tree, ast.List) else []
+        return reading_of([_called(one) for one in calls] or ["a tool call needs [name(argument=value)]"])
+
+    def write(self, call: ToolCall) -> str:
+        return f"[{call.name}({', '.join(f'{name}={value!r}' for name, value in call.arguments.items())})]"
+
+
+def _called(node: ast.expr) -> ToolCall | str:
+    """A call of names with plain values; nothing is executed."""
+    if not isinstance(node, ast.Call) or node.args or any(one.arg is None for one in node.keywords):
+        return "a tool call needs name(argument=value)"
+    try:
+        arguments = {str(one.arg): ast.literal_eval(one.value) for one in node.keywords}
+        json.dumps(arguments)
+    except (ValueError, TypeError, RecursionError, MemoryError) as error:
+        return f"the arguments of {ast.unparse(node.func)} are not plain values ({type(error).__name__})"
+    return ToolCall(ast.unparse(node.func), arguments)
 
 
 class Tags:
@@ -265,7 +304,7 @@ class Tags:
         return "".join(f"<{self.answer}>{message['content']}</{self.answer}>" for message in messages)
 
 
-_ALL: tuple[ToolFormat, ...] = (Hermes(), FunctionXML(), GLM(), Llama3(), Mistral(), Tags())
+_ALL: tuple[ToolFormat, ...] = (Hermes(), FunctionXML(), GLM(), Llama3(), Mistral(), Pythonic(), Tags())
 FORMATS = {one.name: one for one in _ALL}
 
 
