@@ -108,13 +108,15 @@ def test_the_service_answers_as_search_r1s_does(service: str) -> None:
     assert row[0]["score"] > 0
     (plain,) = client.post("/retrieve", json={**body, "return_scores": False}).json()["result"]
     assert plain == [row[0]["document"]]
+    alone = {"query": asked[2], "topk": 1, "return_scores": True}  # as SkyRL's environments ask
+    assert client.post("/retrieve", json=alone).json()["result"] == [row]
 
 
 @pytest.mark.parametrize(
     "body",
-    [b"[", b"[]", b"{}", b'{"queries": "x"}', b'{"queries": [1]}', b'{"queries": ["x"], "topk": 0}',
+    [b"[", b"[]", b"{}", b'{"queries": "x"}', b'{"queries": [1]}', b'{"queries": ["x"], "topk": 0}', b'{"query": 1}',
      b'{"queries": ["x"], "topk": 101}', b'{"queries": ["' + b"x" * 5000 + b'"]}', b"[" * 2_000_000],
-    ids=range(9),
+    ids=range(10),
 )  # fmt: skip
 def test_wrong_requests_are_refused(body: bytes) -> None:
     client = TestClient(make_app(find_retriever(corpus_path("en"))), base_url="http://127.0.0.1")

@@ -1,6 +1,7 @@
 """`mingce retrieve`: a search service on this machine with the requests and answers of Search-R1's retriever.
 
     POST /retrieve  {"queries": ["…"], "topk": 3, "return_scores": true}
+    POST /retrieve  {"query": "…", …}    one at a time, as SkyRL's environments ask
 
 Bounded: the loopback interface alone, so many bytes a request, queries, characters and documents. A browser's page of
 elsewhere cannot ask it: the host must be this machine and the body JSON.
@@ -44,7 +45,7 @@ async def _request(request: Request) -> tuple[list[str], int, bool]:
         asked: Any = json.loads(body)
     except (ValueError, RecursionError) as error:
         raise _Refused("the body is no JSON") from error
-    queries = asked.get("queries") if isinstance(asked, dict) else None
+    queries = asked.get("queries", [asked.get("query")]) if isinstance(asked, dict) else None
     if not isinstance(queries, list) or not all(isinstance(one, str) for one in queries):
         raise _Refused('needs {"queries": ["…"], "topk": 3, "return_scores": true}')
     if len(queries) > MOST_QUERIES or any(len(one) > LONGEST_QUERY for one in queries):
