@@ -24,6 +24,7 @@ SCORE_AFTER_LAST = Fault.of("score-after-last", "convention", (9,), "A_e = r_e +
 SCORE_MASKED = Fault.of("score-on-masked-token", "bug", (10,), "Σ_t s_t·(1 − m_t) = 0")
 KL_OVERWRITTEN = Fault.of("kl-overwritten", "bug", (25, 24), "r_e = s_e − β·k_e", "")
 CLIPPED_AFTER = Fault.of("rewards-clipped", "suspicious", (24,), "r_t = s_t − β·k_t", "")
+FEW_ROWS, MOST = 3, 0.95
 SCORE_EMPTY_ROW = Fault.of("score-in-empty-row", "bug", (11,), "Σ_t m_t = 0  ⇒  s_t = 0")
 
 # ── K3 where the score sits ────────────────────────────────────────────────────────────────────────────────────────
@@ -186,7 +187,12 @@ def worth(e: Evidence) -> Iterator[Finding]:
     row = row_scores(e)
     if row is None:
         return
-    special = _kl_overwritten(e, found, row) or _clipped_after(e, found, row) or _across_rows(e, found, row)
+    special = (
+        _kl_overwritten(e, found, row)
+        or _clipped_after(e, found, row)
+        or _across_rows(e, found, row)
+        or _behind_tools(e, found, row)
+    )
     if special is not None:
         yield special
         return
@@ -238,6 +244,23 @@ def _across_rows(e: Evidence, found: Account, row: RowScores) -> Finding | None:
         if at_last.sum() >= 4 and (np.abs(row.held - row.given - leaked) <= room)[at_last].all():
             return Finding(ACROSS_ROWS, "returns", {}, (), float(at_last.mean()))
     return None
+
+
+def _behind_tools(e: Evidence, found: Account, row: RowScores) -> Finding | None:
+    """Whether rows that end in tool output have their score on its last token, as the return there says."""
+    ends = e.mask.shape[1] - 1 - e.attended[:, ::-1].argmax(axis=1)
+    behind = row.rows & (ends > e.last)
+    off = row.rows & (np.abs(row.held - row.given) > row.room)
+    if found.rewards.stored or not e.has("returns") or not off.any() or (off & ~behind).any():
+        return None
+    at = np.arange(len(ends))
+    there, room = finite(e["returns"])[at, ends], 4 * row.room + 1e-4 * np.abs(row.given) + 1e-5
+    fits = (np.abs(there - row.given) <= room) | (np.abs(there - row.given + found.paid[at, ends]) <= room)
+    if behind.sum() < FEW_ROWS or fits[behind].mean() < MOST:
+        return None
+    places = tuple(Place(int(i), int(ends[i]), 0.0, float(there[i])) for i in np.flatnonzero(behind)[:5])
+    where = phrase("where", "audit.at_last_attended")
+    return Finding(SCORE_MASKED, "returns", where, places, float(behind.sum() / max(row.rows.sum(), 1)))
 
 
 def outcome(e: Evidence) -> Iterator[Finding]:
