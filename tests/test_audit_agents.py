@@ -275,3 +275,18 @@ def test_whitening_statistics_over_observations_are_named(over: str) -> None:
 def test_loss_of_observations_is_named() -> None:
     t = talks(10)
     assert codes(dump_of(t, {"loss_mask": t.present}, {})) == {"loss-mask-outside-response"}
+
+
+@pytest.mark.parametrize("kept", [True, False], ids=["conversations known", "rows alone"])
+def test_turns_that_are_rows_end_otherwise_than_answers(kept: bool) -> None:
+    """Twenty turns a conversation that end with a call's mark, but for the last one, which ends with the stop id."""
+    rng = np.random.default_rng(14)
+    lengths = rng.integers(4, 11, 200)
+    mask = np.arange(12) < lengths[:, None]
+    ids = np.where(mask, rng.integers(10, 900, mask.shape), 0)
+    conversation = np.repeat(np.arange(10), 20)
+    final = np.arange(200) % 20 == 19
+    ids[np.arange(200), lengths - 1] = np.where(final, END, 5)
+    t = Talks({"token_ids": ids, "response_mask": mask, "attention_mask": mask}, {})
+    rows = {"conversation": conversation.tolist()} if kept else {}
+    assert ("lone-row-without-stop" in codes(dump_of(t, {}, {}, **rows))) != kept

@@ -86,8 +86,9 @@ def _stop(e: Evidence) -> int | None:
 
 def _ends(e: Evidence) -> Iterator[Finding]:
     stop = _stop(e)
-    if stop is None or e.dump.partial or e.holes.any() or (e.has("stop_ids") and len(e.stop_ids) > 1):
-        return
+    turns = e.holes.any() or (e.has("conversation") and len(set(e.row("conversation"))) < len(e.mask))
+    if stop is None or e.dump.partial or turns or (e.has("stop_ids") and len(e.stop_ids) > 1):
+        return  # turns end otherwise than answers
     ids, at = e.dump.columns["token_ids"], np.arange(len(e.mask))
     last = np.maximum(e.last, 0)
     alive = rows_with(e.mask)
