@@ -93,8 +93,9 @@ def expect_sandbox(kind: str) -> None:
     if kind not in KINDS:
         raise UnknownNameError("sandbox", kind, KINDS)
     if not works(kind):
+        needed = KINDS[kind] if os.getuid() or works("limits") else KINDS["limits"]  # what every kind needs
         raise SettingError(
-            f"programs cannot be run in the sandbox '{kind}' here; {KINDS[kind]}, or choose another of "
+            f"programs cannot be run in the sandbox '{kind}' here; {needed}, or choose another of "
             f"{', '.join(KINDS)} and read in mingce/tasks/sandbox.py what it does not hold."
         )
 
