@@ -106,7 +106,10 @@ def trainer(by_hand: bool, folder: str, steps: int, changed: dict[str, Any]) -> 
 def history(made: Any) -> list[dict[str, Any]]:
     """What was logged, without clocks and without our counts."""
     clocks = ("step_time", "train_runtime", "train_samples_per_second", "train_steps_per_second")
-    kept = [[(k, v) for k, v in line.items() if k not in clocks] for line in made.state.log_history]
+    kept = [
+        [(k, v) for k, v in line.items() if k not in clocks and "runtime" not in k and "per_second" not in k]
+        for line in made.state.log_history
+    ]
     return [{name: value for name, value in line if not name.startswith("audit/")} for line in kept]
 
 

@@ -24,6 +24,8 @@ LOSS_TYPES = dict(
 )  # fmt: skip
 _OTHER_NAMES = {name.replace("_", "-"): mode for name, mode in LOSS_TYPES.items()}
 """TRL's loss types."""
+BY_PARTS = ("bnpo",)
+"""Those that average each micro-batch by itself."""
 _MASKS = {
     "loss": "audit.loss_mask", "chosen": "audit.response_mask", "attended": "audit.attention_mask",
     "all": "audit.all_slots",
@@ -124,12 +126,13 @@ def ways(e: Evidence, seen: Mapping[str, Bools]) -> list[Way]:
     ]
     parts = [(codes, name) for codes, name in candidates if len(np.unique(codes)) > len(np.unique(step))]
     constants = _constants(e, width)
+    by_parts = (e.settings.loss_agg_mode or "").lower() in BY_PARTS
     made: list[Way] = []
     for mode in MODES:
         for constant, wrong, doubtful in constants if mode.endswith("-norm") else [(1.0, False, False)]:
             made += _whole(mode, counts["loss"], scopes, constant, wrong, doubtful)
             divided = not doubtful and mode != "token-sum"  # a sum over parts is the sum over the whole
-            made += _in_parts(mode, counts["loss"], parts if divided else [], step, constant, wrong)
+            made += _in_parts(mode, counts["loss"], parts if divided else [], step, constant, wrong, by_parts)
     for top in seen:
         for bottom in seen:
             if (top, bottom) != ("loss", "loss"):
@@ -167,13 +170,17 @@ def _whole(
             yield Way(mode, (name + of[0], name + of[1]), weights, classes=classes, doubtful=doubtful)
 
 
-def _in_parts(mode: str, counts: Floats, parts: Parts, step: Ints, constant: float, wrong: bool) -> Iterator[Way]:
-    """The mode in each micro-batch or rank by itself: averaged, added up, or the whole times their number."""
+def _in_parts(
+    mode: str, counts: Floats, parts: Parts, step: Ints, constant: float, wrong: bool, meant: bool
+) -> Iterator[Way]:  # fmt: skip
+    """The mode in each micro-batch or rank by itself: averaged, which may be meant, added up, or the whole times their
+    number."""
     name, some, every = _named(mode, constant), counts > 0, np.zeros_like(step)
     for codes, part in parts:
         for equal, key in ((True, "audit.parts_equally"), (False, "audit.parts_by_rows")):
             weights = _weights(mode, counts, some, codes, constant) * _shares(codes, step, some, equal)
-            yield Way(mode, sentence_pair(key, mode=name, part=part), weights, classes=(44,) if wrong else (4,))
+            classes = (44,) if wrong else () if meant and equal else (4,)
+            yield Way(mode, sentence_pair(key, mode=name, part=part), weights, classes=classes)
     for codes, part in parts:
         words = sentence_pair("audit.parts_not_divided", mode=name, part=part)
         for summed, times in ((codes, 1.0), (every, float(_groups(codes) / _groups(step)))):

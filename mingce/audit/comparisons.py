@@ -57,8 +57,10 @@ class Compared:
         return Compared(self.numbers[rows], self.room[rows])
 
     def tells(self, found: Floats) -> bool:
-        """Whether it says anything of some rows: not where it divides by what rounding alone could make."""
-        return int((self.room < 0.3 * np.abs(found).max(initial=0.0)).sum()) >= 2
+        """Whether it says anything of some rows: not where it divides by what rounding alone could make, or by less
+        than what is added to it."""
+        sure = self.room < 0.5 * np.abs(self.numbers)
+        return int((sure & (self.room < 0.3 * np.abs(found).max(initial=0.0))).sum()) >= 2
 
 
 class Groups:
@@ -136,7 +138,7 @@ def _divided(c: Compared, std: Floats, noise: Floats, coarse: bool) -> Compared:
     sure = std > 3 * noise
     safe = np.where(sure, std, 1.0)
     numbers = np.where(sure, c.numbers / safe, 0.0)
-    loose = SURE * np.minimum(noise / safe, 1.0) + np.minimum(LARGEST_EPSILON / safe, 0.5) + 1e-5
+    loose = SURE * np.minimum(noise / safe, 1.0) + LARGEST_EPSILON / (safe + LARGEST_EPSILON) + 1e-5
     room = c.room / safe + np.abs(numbers) * loose
     return Compared(numbers, np.where(sure, room, np.inf if coarse else OPEN))
 

@@ -10,7 +10,7 @@ import numpy as np
 
 from mingce.audit import geometry
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, last_slot, once
-from mingce.audit.finding import Check, Fault, Finding, Place, phrase
+from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place, phrase
 from mingce.audit.precision import MAKING
 from mingce.record.dump import Dump
 
@@ -24,6 +24,7 @@ FIRST_MASKED = Fault.of("first-token-masked", "bug", (), "m_0 = 1 where y_0 was 
 LAST_MASKED = Fault.of("last-token-masked", "bug", (7,), "m_e = 1 where y_e is the last token of the row")
 NOT_DRAWN = Fault.of("template-tokens-chosen", "bug", (3,), "m_t = 0 where y_t was not drawn from the policy")
 AFTER_STOP = Fault.of("tokens-after-stop", "bug", (8, 36), "m_t = 0 behind the token that ended the response")
+UNFINISHED = Fault.of("truncated-row-chosen", "bug", (27, 34), "m_t = 0 on every token of a row that the limit cut", "")
 EXCHANGED = Fault.of("rows-exchanged", "bug", (37,), "a column's row i is about row i")
 TIME_MAJOR = Fault.of("time-major", "bug", (), "column[i, t] is about token t of row i", "")
 DUPLICATED = Fault.of("rows-duplicated", "suspicious", (37, 48), "every row is a rollout of its own", "")
@@ -224,10 +225,23 @@ def duplicated(e: Evidence) -> Iterator[Finding]:
         yield Finding(DUPLICATED, "token_ids", values, places, len(twins) / len(e.mask))
 
 
+def unfinished(e: Evidence) -> Iterator[Finding]:
+    """Rows that no stop token ended, where the settings say that such rows are masked out."""
+    ends = e.stop_ids | ({e.settings.pad_id} if e.settings.pad_id is not None else set())
+    if not e.settings.mask_truncated or not e.stop_ids:
+        raise NotJudged
+    rows = np.flatnonzero(e.mask.any(axis=1))
+    cut = rows[~np.isin(e.dump.columns["token_ids"][rows, e.last_attended[rows]], list(ends))]
+    if len(cut):
+        places = tuple(Place(int(row), int(e.last_attended[row]), 0.0, 1.0) for row in cut[:5])
+        yield Finding(UNFINISHED, "response_mask", {"count": len(cut)}, places, len(cut) / len(rows))
+
+
 CHECKS: tuple[Check, ...] = (
     Check.of("K1 edges", (), ends_masked),
     Check.of("K1 template", ("token_ids", "old_log_probs|rollout_log_probs"), template),
     Check.of("K2 after the end", ("token_ids",), after_stop),
+    Check.of("K2 cut rows", ("token_ids",), unfinished),
     Check.of("K1 layout", (), time_major),
     Check.of("K1 rows", (), exchanged),
     Check.of("K16 duplicates", ("token_ids", "old_log_probs|rollout_log_probs"), duplicated),

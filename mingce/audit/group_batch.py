@@ -23,8 +23,11 @@ def _outcomes(e: Evidence) -> Iterator[Outcome]:
                 f"Σ m·{name}", *(np.where(e.mask, x, 0.0).sum(axis=1) for x in (finite(e[name]), e.error(name)))
             )
     if e.has("outcome"):
-        yield (plain := Outcome("outcome", *e.row_numbers("outcome")))
-        yield from _less_kl(e, plain)
+        plain = Outcome("outcome", *e.row_numbers("outcome"))
+        less = list(_less_kl(e, plain))
+        if not (less and e.dump.source == "trl_grpo"):  # whose RLOO compares nothing else
+            yield plain
+        yield from less
     for name in ("rewards", "scores"):
         if e.has(name):
             yield Outcome(f"Σ {name}", finite(e[name]).sum(axis=1), e.error(name).sum(axis=1))

@@ -26,7 +26,7 @@ FAR = 4.0  # times what rounding may do: nearer losses are told apart by chance 
 
 def policy_loss(e: Evidence) -> Iterator[Finding]:
     """pg_loss against the losses that the columns give."""
-    if not e.mask.any() or (e.settings.entropy_share or 1.0) < 1:
+    if not e.mask.any() or ((e.settings.entropy_share or 1.0) < 1 and not (objectives.exact(e) and e.has("entropy"))):
         return
     seen, found = masks(e), e.dump.scalars["pg_loss"]
     with np.errstate(all="ignore"):
@@ -40,6 +40,10 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         own = _recognised(e, objectives.called(given, named), options) if named else None
         if own is not None:
             yield from _objective(e, own)
+            return
+        if named in objectives.EXACT and objectives.exact(e):
+            declared = [(one.words, one.terms) for one in objectives.called(given, named)]
+            yield from judge(e, "pg_loss", declared, options, True, of_the_pass=True)
             return
         fits = [*fitting(variants, options, found), *extra]
         meant = any(_meant(e, way) and not way.doubtful for _, way in fits)
@@ -55,7 +59,7 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
         if told is not None:
             return
     known = given.given if e.dump.source != "trl_grpo" else None not in clip_range(e)  # which has more kinds of clip
-    yield from judge(e, "pg_loss", variants, options, known and not named, extra)
+    yield from judge(e, "pg_loss", variants, options, known and not named, extra, objectives.exact(e))
 
 
 def _otherwise(

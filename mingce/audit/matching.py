@@ -19,6 +19,7 @@ MOST_TIMES = 64  # accumulation steps, ranks
 EFFECT = 0.01  # of the mean magnitude: a logged loss that is nearer than this may be another precision
 FINE = 2e-4  # and where the log is known to be of the same update
 FAR = 4.0  # times what rounding may do
+NOTHING = 1e-8  # a difference that moves no weight, whatever it is beside a loss that has collapsed
 
 MICRO_BATCH = Fault.of("loss-micro-batch-mean", "bug", (4,), "pg_loss = Σ_b S_b / Σ_b n_b")
 DENOMINATOR = Fault.of("loss-denominator", "bug", (26,), "pg_loss = Σ m·ℓ / Σ m")
@@ -37,9 +38,9 @@ Match = tuple[Words, Way]
 
 def judge(
     e: Evidence, scalar: str, variants: list[Variant], options: list[Way], known: bool,
-    extra: Iterable[Match] = (),
+    extra: Iterable[Match] = (), of_the_pass: bool = False,
 ) -> Iterator[Finding]:  # fmt: skip
-    """Which ways give the logged number, and what follows."""
+    """Which ways give the logged number, and what follows. `of_the_pass`: it is known to be that of the columns."""
     found, epochs = e.dump.scalars[scalar], number(e, "ppo_epochs")
     if not np.isfinite(found) or not options:
         return
@@ -54,7 +55,7 @@ def judge(
             if declared is None:
                 yield Finding(AGGREGATION, scalar, {"scalar": scalar, **either_of(right)})
         return
-    repeated = epochs is not None and epochs > 1 and not same_pass(e, scalar)
+    repeated = epochs is not None and epochs > 1 and not (of_the_pass or same_pass(e, scalar))
     coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "new_values") if name in e.dump.columns)
     normal = next(way for way in options if not way.classes and declared in (None, way.mode))
     place = Place(None, None, variants[0][1].number(normal), found)
@@ -87,9 +88,9 @@ def judge(
     elif not fits and known and not repeated:
         legal = [way for way in options if not way.classes and declared in (None, way.mode)]
         # where another number of the same update follows to all its digits, so must this one
-        effect = FINE if not coarse and same_pass(e, scalar) else EFFECT
+        effect = FINE if not coarse and (of_the_pass or same_pass(e, scalar)) else EFFECT
         far = all(
-            abs(terms.number(way) - found) > max(effect * terms.size(way), FAR * terms.room(way))
+            abs(terms.number(way) - found) > max(effect * terms.size(way), FAR * terms.room(way), NOTHING)
             for _, terms in variants
             for way in legal
         )

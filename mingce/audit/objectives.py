@@ -27,6 +27,14 @@ OWN_TYPES = ("cispo", "vespo", "sapo", "luspo")  # TRL's types that are another 
 PPO = ("ppo", "vanilla", "cpi", *(name for name in LOSS_TYPES if name not in OWN_TYPES))  # one loss of several names
 
 
+EXACT = ("gspo", "cispo")  # losses of TRL's beside PPO's of which its settings tell all
+
+
+def exact(e: Evidence) -> bool:
+    """Whether the settings are a TRL trainer's own, so that each loss is one formula and not one of several."""
+    return e.dump.source == "trl_grpo" and e.settings.policy_loss is not None
+
+
 @dataclass(frozen=True)
 class Objective:
     """One policy loss of the dump's columns."""
@@ -44,6 +52,7 @@ class Inputs:
     def __init__(self, e: Evidence, seen: Mapping[str, Bools]):
         self.e, self.seen, self.mask = e, seen, seen["loss"]
         self.new, self.old, self.advantages = finite(e["new_log_probs"]), finite(e["old_log_probs"]), finite(e[LOSS])
+        self.kept = high_entropy(e, self.mask)
         self.coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "old_log_probs", LOSS))
         self.rounding: Floats = (
             rounding_of(e, LOSS)
@@ -71,7 +80,8 @@ class Inputs:
         )
 
     def terms(self, matrix: Floats) -> Terms:
-        return Terms(matrix, np.abs(matrix) * self.rounding, self.seen)
+        kept = matrix if self.kept is None else np.where(self.kept, matrix, 0.0)
+        return Terms(kept, np.abs(kept) * self.rounding, self.seen)
 
     def clipped(self, ratio: Floats, low: float, high: float, advantages: Floats | None = None) -> Floats:
         """max(−Â·ρ, −Â·clip(ρ))."""
@@ -86,8 +96,25 @@ class Inputs:
         return mean
 
 
+def high_entropy(e: Evidence, mask: Bools) -> Bools | None:
+    """[B, T] the tokens of the highest entropies of their micro-batch, where the loss keeps a share of them only."""
+    share = e.settings.entropy_share or 1.0
+    if share >= 1 or not e.has("entropy"):
+        return None
+    entropy, kept = finite(e["entropy"]), np.zeros_like(mask)
+    parts = e.row("micro_batch") if "micro_batch" in e.dump.rows else [0] * len(mask)
+    for part in set(parts):
+        rows = np.array([one == part for one in parts])[:, None] & mask
+        if rows.any():
+            kept |= rows & (entropy >= np.quantile(entropy[rows], 1 - share))
+    return kept
+
+
 def usual(given: Inputs) -> Iterator[Objective]:
-    """PPO's loss, with the second clip or without, weighted or not clipped."""
+    """PPO's loss: the one that the settings tell, or with the second clip or without, weighted or not clipped."""
+    if exact(given.e):
+        yield Objective("ppo", sentence_pair("audit.clipped"), given.terms(_declared(given)))
+        return
     e, a = given.e, given.advantages
     weights = e["importance_weights"] if e.has("importance_weights") else None
     for low, high in given.clips:
@@ -105,6 +132,15 @@ def usual(given: Inputs) -> Iterator[Objective]:
     yield Objective("cpi", sentence_pair("audit.not_clipped"), given.terms(-a * given.ratio))
 
 
+def _declared(given: Inputs, ratio: Floats | None = None, weighted: bool = True, capped: bool = True) -> Floats:
+    """PPO's terms with all that TRL's settings say: both clips, the largest ratio, the weights."""
+    e, a, ratio = given.e, given.advantages, given.ratio if ratio is None else ratio
+    (low, high), cap = given.clips[0], e.settings.ratio_cap
+    held = np.minimum(ratio, cap) if cap and capped else ratio
+    made: Floats = np.maximum(-a * held, -a * np.clip(ratio, 1 - low, 1 + high))
+    return made * e["importance_weights"] if weighted and e.has("importance_weights") else made
+
+
 def called(given: Inputs, name: str) -> Iterator[Objective]:
     """The losses of that name."""
     return (one for one in (*others(given), *one_dropped(given)) if one.name == name)
@@ -113,8 +149,9 @@ def called(given: Inputs, name: str) -> Iterator[Objective]:
 def others(given: Inputs) -> Iterator[Objective]:
     """The losses that are not PPO's own, and may be meant."""
     made = [*_of_tokens(given), *_of_sequences(given)]
-    yield from (_named(given, name, matrix, mode) for name, matrix, mode in made)
     e = given.e
+    if not (exact(e) and e.has("importance_weights")):
+        yield from (_named(given, name, matrix, mode) for name, matrix, mode in made)
     if e.has("importance_weights"):
         weights = e["importance_weights"]
         yield from (_named(given, name, matrix * weights, mode) for name, matrix, mode in made)
@@ -135,7 +172,9 @@ def others(given: Inputs) -> Iterator[Objective]:
 
 def _soft_divergence(given: Inputs) -> Iterator[Objective]:
     """DRO's loss, whose β no dump has: it is recognised where it comes out as a number that people write."""
-    found, log_ratio = given.e.dump.scalars["pg_loss"], given.new - given.old
+    found, log_ratio = given.e.dump.scalars.get("pg_loss"), given.new - given.old
+    if found is None:
+        return
     plain, square = -given.advantages * given.new, 0.5 * log_ratio**2
     base, slope = (np.where(given.mask, x, 0.0).sum(axis=1) for x in (plain, square))
     count = np.maximum(given.mask.sum(axis=1), 1).astype(np.float64)
@@ -187,11 +226,14 @@ def _named(given: Inputs, name: str, matrix: Floats, mode: str | None) -> Object
 def _of_tokens(given: Inputs) -> Iterator[tuple[str, Floats, str | None]]:
     new, a, ratio = given.new, given.advantages, given.ratio
     yield "gpg", -a * new, None
+    if exact(given.e):
+        yield "cispo", -a * new * np.minimum(ratio, given.clips[0][1]), None  # TRL's is no distance from 1
+        return
     yield "cispo", -a * new * ratio, None  # TRL's bound lies far above
     for low, high in given.clips:
         yield "cispo", -a * new * np.clip(ratio, 1 - low, 1 + high), None
         yield "cispo", -a * new * np.minimum(ratio, 1 + high), None
-        yield "cispo", -a * new * np.minimum(ratio, max(high, 1.0)), None  # TRL's is no distance from 1
+        yield "cispo", -a * new * np.minimum(ratio, max(high, 1.0)), None
         for name, kept in _within(given, low, high):
             yield name, -a * np.minimum(ratio, DIVERGENCE_CAP) * new * kept, None
     soft = np.where(a > 0, *SOFT)
@@ -226,6 +268,9 @@ def _of_sequences(given: Inputs) -> Iterator[tuple[str, Floats, str | None]]:
     new, a, spread = given.new, given.advantages, np.ones_like(given.new)
     mean = given.row_mean(given.new - given.old)
     whole = np.exp(np.minimum(mean, MAX_SEQUENCE_LOG_RATIO)) * spread
+    if exact(given.e):
+        yield "gspo", _declared(given, whole, weighted=False), None
+        return
     for low, high in given.clips if given.given else SEQUENCE_CLIPS:
         yield "gspo", given.clipped(whole, low, high), None
         sign, log_ratio = np.sign(a), given.new - given.old
@@ -245,6 +290,23 @@ def wrong(given: Inputs) -> Iterator[Objective]:
         capped = np.where(a < 0, np.minimum(matrix, -(e.settings.dual_clip or DUAL_CLIP) * a), matrix)
         for one in (matrix, capped):
             yield Objective("", sentence_pair(key), given.terms(one), classes=classes)
+    if exact(e):
+        for key, matrix, classes in _left_out(given):
+            yield Objective("", sentence_pair(key), given.terms(matrix), classes=classes)
+    if given.kept is not None:
+        for key, matrix in (("left_out", _declared(given)), ("turned", np.where(given.kept, 0.0, _declared(given)))):
+            terms = Terms(matrix, np.abs(matrix) * given.rounding, given.seen)
+            yield Objective("", sentence_pair(f"audit.entropy_mask_{key}"), terms)
+
+
+def _left_out(given: Inputs) -> Iterator[tuple[str, Floats, tuple[int, ...]]]:
+    """The loss of the settings without one of its parts."""
+    e, weights = given.e, given.e["importance_weights"] if given.e.has("importance_weights") else 1.0
+    yield "audit.not_clipped", -given.advantages * given.ratio * weights, ()
+    if e.settings.ratio_cap:
+        yield "audit.cap_left_out", _declared(given, capped=False), ()
+    if e.has("importance_weights"):
+        yield "audit.weights_left_out", _declared(given, weighted=False), (39,)
 
 
 def _mistakes(given: Inputs) -> Iterator[tuple[str, Floats, tuple[int, ...]]]:

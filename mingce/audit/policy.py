@@ -292,7 +292,7 @@ def entropy(e: Evidence) -> Iterator[Finding]:
         if e.has(DRAWN) and (wrong := entropies.out_of_line(e, old, h, use)) is not None:
             yield wrong
         return
-    if base := _entropy_base(old, h, use):
+    if not _cut(e) and (base := _entropy_base(old, h, use)):
         yield Finding(ENTROPY_UNIT, "entropy", {"base": base, "level": level, "mean": level + off.mean})
         return
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
@@ -336,13 +336,18 @@ def _carriers(x: Floats) -> float:
 
 def _sharper(e: Evidence) -> tuple[int, ...]:
     """Which of temperature and truncation the settings leave possible."""
-    temperature, top_p, top_k = e.settings.temperature, e.settings.top_p, e.settings.top_k
-    cut = (top_p is not None and float(top_p) < 1) or (top_k is not None and int(top_k) > 0)
+    temperature, top_p, cut = e.settings.temperature, e.settings.top_p, _cut(e)
     if temperature is not None and float(temperature) == 1 and cut:
         return (14,)
     if temperature is not None and float(temperature) != 1 and top_p is not None and not cut:
         return (2,)
     return (2, 14)
+
+
+def _cut(e: Evidence) -> bool:
+    """Whether the settings say that unlikely tokens are never drawn."""
+    top_p, top_k, min_p = e.settings.top_p, e.settings.top_k, e.settings.min_p
+    return bool((top_p is not None and float(top_p) < 1) or (top_k is not None and int(top_k) > 0) or min_p)
 
 
 def _has_entropy(e: Evidence, use: Bools) -> bool:

@@ -32,6 +32,7 @@ MOST = 256  # tokens of a stretch that are compared with one another
 CAP = 3.0  # nats that one difference counts at most
 SHIFTS = (-1, 1, -2, 2, -3, 3)
 REPAIRED = 0.35  # of the difference as stored: what a rearrangement must get below
+MOVED = 0.5  # of the tokens: so many must become others by it
 
 
 @dataclass(frozen=True)
@@ -49,8 +50,11 @@ class Stray:
     turn: int = 0  # which run of chosen tokens it is, from 1; 0 where it is not one
 
 
-def strays(a: Floats, b: Floats, use: Bools) -> list[Stray]:
-    """Stretches of few rows in which a [B, T] and b [B, T] are about different tokens."""
+def strays(a: Floats, b: Floats, use: Bools, ids: Floats | None = None) -> list[Stray]:
+    """Stretches of few rows in which a [B, T] and b [B, T] are about different tokens.
+
+    Where the ids are known, a rearrangement that puts most tokens onto the same ones explains nothing.
+    """
     total = int(use.sum())
     if total < LEAST_BATCH:
         return []
@@ -70,7 +74,7 @@ def strays(a: Floats, b: Floats, use: Bools) -> list[Stray]:
         slots = start + np.flatnonzero(use[row, start : end + 1])
         how = strangeness(a[row, slots], b[row, slots])
         if how > STRANGE:
-            strange.append(_explained(a, b, use, row, slots, how))
+            strange.append(_explained(a, b, use, ids, row, slots, how))
     return strange
 
 
@@ -143,7 +147,7 @@ def _stretches(far: Bools, use: Bools, usual: float, least: float) -> Iterator[t
             yield row, start, end
 
 
-def _explained(a: Floats, b: Floats, use: Bools, row: int, slots: Ints, how: float) -> Stray:
+def _explained(a: Floats, b: Floats, use: Bools, ids: Floats | None, row: int, slots: Ints, how: float) -> Stray:
     """The stretch with the simplest rearrangement that brings its numbers together."""
     inside = np.flatnonzero(use[row])
     first, last = int(slots[0]), int(slots[-1])
@@ -153,20 +157,25 @@ def _explained(a: Floats, b: Floats, use: Bools, row: int, slots: Ints, how: flo
     found = Stray(row, first, last, how, whole=whole, turn=turn)
     size = float(np.minimum(np.abs(a[row, slots] - b[row, slots]), CAP).mean())
 
+    def moves(here: Ints, there: Ints, to: int = row) -> bool:
+        return ids is None or float((ids[row, here] != ids[to, there]).mean()) > MOVED
+
     def repaired(x: Floats, y: Floats) -> bool:
-        return len(x) >= LEAST // 2 and float(np.minimum(np.abs(x - y), CAP).mean()) < REPAIRED * size
+        near = len(x) >= LEAST // 2 and float(np.minimum(np.abs(x - y), CAP).mean()) < REPAIRED * size
+        return near and strangeness(x, y) < AT_HOME  # numbers that are all alike are near any others like them
 
     width = a.shape[1]
     for by in SHIFTS:
         there = slots[(slots + by >= 0) & (slots + by < width)]
         there = there[use[row, there + by]]
-        if len(there) >= 0.6 * len(slots) and repaired(a[row, there], b[row, there + by]):
+        if len(there) >= 0.6 * len(slots) and moves(there, there + by) and repaired(a[row, there], b[row, there + by]):
             kind: Kind = "shift" if early <= 2 or turn else "drift"
             return Stray(row, first, last, how, kind, by, whole=whole, turn=turn)
     other = _other_row(a, b, use, row, slots, REPAIRED * size)
-    if other >= 0:
+    if other >= 0 and moves(slots, slots, other):
         return Stray(row, first, last, how, "row", other=other, whole=whole, turn=turn)
-    if repaired(a[row, slots], b[row, slots[::-1]]) or _halves(a[row, slots], b[row, slots], REPAIRED * size):
+    turned = repaired(a[row, slots], b[row, slots[::-1]]) or _halves(a[row, slots], b[row, slots], REPAIRED * size)
+    if turned and moves(slots, slots[::-1]):
         return Stray(row, first, last, how, "order", whole=whole, turn=turn)
     if not whole and not turn and late <= 2:
         return Stray(row, first, last, how, "drift", whole=False)
@@ -193,7 +202,9 @@ def _other_row(a: Floats, b: Floats, use: Bools, row: int, slots: Ints, room: fl
         mean[row] = np.inf
         best = int(mean.argmin())
         second = np.partition(mean, 1)[1] if len(mean) > 1 else np.inf
-        if mean[best] < min(room, 0.5 * second):  # where any row would do, it is none's
+        both_have = both[best]
+        own = strangeness(mine[both_have], theirs[best, both_have])
+        if mean[best] < min(room, 0.5 * second) and own < AT_HOME:  # where any row would do, it is none's
             return best
     return -1
 

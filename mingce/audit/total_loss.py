@@ -26,19 +26,24 @@ def kl_share(e: Evidence) -> Generator[Finding, None, list[float]]:
 
     The first is what is left by the settings; the others if the ratio that weighs the KL was a wrong one, too.
     """
-    coef, found = number(e, "kl_loss_coef"), e.dump.scalars["loss"]
-    usual = e.settings.policy_loss in (None, *objectives.PPO) and not number(e, "entropy_coef")
-    usual = usual and (e.settings.entropy_share or 1.0) == 1.0
+    coef, found = number(e, "kl_loss_coef"), _without_bonus(e)
+    name = (e.settings.policy_loss or "").lower()
+    name = "" if name in objectives.PPO else name
+    usual = (not name or (name in objectives.EXACT and objectives.exact(e))) and found is not None
+    usual = usual and ((e.settings.entropy_share or 1.0) == 1.0 or (objectives.exact(e) and e.has("entropy")))
     options = [way for way in ways(e, masks(e)) if _meant(e, way)]
     named = e.settings.kl_estimator or "k3"
     if "pg_loss" in e.dump.scalars or not coef or not usual or not options or named not in kl_estimates(np.zeros(1)):
         raise NotJudged
+    assert found is not None
     with np.errstate(all="ignore"):
         given = objectives.Inputs(e, masks(e))
         if np.abs(given.new - given.old)[given.mask].max(initial=0.0) > objectives.MAX_LOG_RATIO:
             raise NotJudged  # trainers differ in where they stop
-        policies = [one.terms for one in objectives.usual(given)]
-        weights = _weights(e, given.ratio)
+        losses = objectives.called(given, name) if name else objectives.usual(given)
+        policies = [one.terms for one in losses]
+        whole = np.exp(given.row_mean(given.new - given.old)) * np.ones_like(given.ratio)
+        weights = _weights(e, whole if name == "gspo" else given.ratio)
         prices = [(_price(e, coef, named, 1.0, one), _price(e, coef, named, -1.0, one)) for one in weights]
         inverted = _price(e, coef, named, 1.0, 1 / given.ratio)
     pairs = [(way, policy) for way in options for policy in policies]
@@ -72,6 +77,16 @@ def kl_share(e: Evidence) -> Generator[Finding, None, list[float]]:
             yield Finding(OTHER, "loss", said | phrase("what", "audit.loss_kl_of_old"), place, classes=(22, 24))
             return []
     return [found - price.number(way) for price in (*(one for one, _ in prices), inverted)]
+
+
+def _without_bonus(e: Evidence) -> float | None:
+    """The logged loss without the entropy's bonus; None where that is not known."""
+    bonus = number(e, "entropy_coef")
+    if not bonus:
+        return e.dump.scalars["loss"]
+    entropy = e.dump.scalars.get("entropy_mean")
+    known = entropy is not None and objectives.exact(e) and (e.settings.entropy_share or 1.0) == 1.0
+    return e.dump.scalars["loss"] + bonus * entropy if known and entropy is not None else None
 
 
 def _meant(e: Evidence, way: Way) -> bool:

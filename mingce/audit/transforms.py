@@ -20,6 +20,7 @@ LEFT = 0.15  # of the difference: what the right function may leave
 BASES = {"2": np.log(2.0), "10": np.log(10.0)}
 POSITIVE = 0.05  # of the tokens: so many numbers above 0 are no rounding
 SAME = 0.05  # nats: as close as two engines are on most tokens
+HIGHEST = -0.5  # nats: nobody holds log-probs above it, and where a policy has collapsed all of them lie there
 
 
 @dataclass(frozen=True)
@@ -81,11 +82,14 @@ def _candidates(y: Floats, use: Bools) -> Iterator[tuple[str, dict[str, Any], Fl
 
 
 def _clamped(x: Floats, y: Floats) -> Transform | None:
-    """x = max(y, floor): one number again and again, below which the other column goes on."""
+    """x = max(y, floor): one number again and again, below which the other column goes on.
+
+    Rows that begin alike have one number again and again, too, but so has the other column there.
+    """
     floor = float(x.min())
     held = x == floor
     count = int(held.sum())
-    if count < max(8, 0.01 * len(x)) or count == len(x):
+    if count < max(8, 0.01 * len(x)) or count == len(x) or floor > HIGHEST or len(np.unique(y[held])) < 3:
         return None
     below = float((y[held] < floor + SAME).mean()) > 0.95 and float(np.median(y[held])) < floor - 2 * SAME
     rest = np.abs(x - y)[~held]

@@ -86,12 +86,13 @@ def stray_rows(e: Evidence) -> dict[str, list[Stray]]:
     found: dict[str, list[Stray]] = {}
     if "old_log_probs" not in e.dump.columns or geometry.retokenised(e) or transformed(e):
         return found
+    ids = e.dump.columns.get("token_ids")
     for other in OTHERS:
         if other not in e.dump.columns:
             continue
         use = _filled(e, "old_log_probs", other)
         old, theirs = only(e, "old_log_probs", use), only(e, other, use)
-        few = strays(old, theirs, use)
+        few = strays(old, theirs, use, ids)
         if not few and other == "rollout_log_probs":
             few = other_policies(old, theirs, use)
         if other == "ref_log_probs" or (other == "new_log_probs" and not _all_first(e)):

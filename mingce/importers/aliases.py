@@ -72,7 +72,7 @@ SETTINGS: dict[str, str] = {name: name for name in SETTING_TYPES if name not in 
     "kl_loss_coeff": "kl_loss_coef", "num_iterations": "ppo_epochs", "use_kl_in_reward": "kl_in_reward",
     "norm_adv_by_std_in_grpo": "std_over", "scale_rewards": "std_over", "grpo_std_normalization": "std_over",
     "multi_objective_aggregation": "rewards_apart", "delta": "ratio_cap", "top_entropy_quantile": "entropy_share",
-    "use_bias_correction_kl": "kl_loss_weighted",
+    "use_bias_correction_kl": "kl_loss_weighted", "mask_truncated_completions": "mask_truncated",
 }  # fmt: skip
 
 _STATISTICS = {

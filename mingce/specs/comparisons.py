@@ -39,5 +39,5 @@ SUMS_OF_REWARDS = ("reinforce_plus_plus", "reinforce", "monte_carlo", "remax")
 """Estimators whose returns are the sums of what is still paid."""
 BY_CRITIC = ("gae",)
 """Estimators that trainers whiten whatever their settings."""
-DIVIDED = ("grpo",)
+DIVIDED = ("grpo", "grpo_vectorized")
 """Estimators for which a setting says by whose deviation they divide."""

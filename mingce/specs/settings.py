@@ -103,6 +103,7 @@ class DumpSettings(AccountSettings):
     bos_id: int | None = None
     stop_ids: list[int] | None = None
     max_response_length: int | None = _from("sampling.max_new_tokens")
+    mask_truncated: bool | None = None  # rows that the limit cut are left out of the loss
     whiten_rewards: bool | None = None
     std_over: str | None = None  # whose deviation a group's advantages are divided by: group, batch or none
     rewards_apart: bool | None = None  # several rewards, each compared by itself before they are added up

@@ -9,3 +9,5 @@ POLICY_LOSSES = dict.fromkeys(("grpo", "bnpo", "dr_grpo", "dapo", "luspo"), "ppo
 """The policy loss of GRPO's `loss_type`; others are their own."""
 BY_CONSTANT = "dr_grpo"
 """The loss type that divides by the longest completion allowed."""
+BY_STEP = ("dapo", "cispo", "vespo")
+"""Loss types that divide by the tokens of the whole step."""

@@ -59,6 +59,7 @@ def _settings(args: Any) -> dict[str, Any]:
     coefficient = get("algo.kl.init_coef")
     return {
         "estimator": OPENRLHF.get(str(get("algo.advantage.estimator"))),
+        "std_over": {"group_norm": "group"}.get(str(get("algo.advantage.estimator"))),
         "gamma": get("algo.advantage.gamma"),
         "lam": get("algo.advantage.lambd"),
         "kl_in_reward": not in_loss,

@@ -13,7 +13,7 @@ from typing import Any
 
 from mingce.importers.skyrl import COLUMNS
 from mingce.specs.kl import kl_name
-from mingce.specs.trainer_names import SKYRL, unless_divided
+from mingce.specs.trainer_names import SKYRL, divided_by, unless_divided
 from mingce.watching.host import Host, Taken
 from mingce.watching.recorder import Recorder
 from mingce.watching.trainers import copied, end_step, is_a, plain_config, token_ids, tokenizer_text, version_of
@@ -54,6 +54,7 @@ def _settings(config: Any) -> dict[str, Any]:
     loss, kl = str(algorithm.policy_loss_type), algorithm.kl_estimator_type
     return {
         "estimator": unless_divided(SKYRL.get(str(algorithm.advantage_estimator)), algorithm.grpo_norm_by_std),
+        "std_over": divided_by(algorithm.advantage_estimator, algorithm.grpo_norm_by_std),
         "gamma": algorithm.gamma,
         "lam": algorithm.lambd,
         "kl_in_reward": in_reward,

@@ -17,7 +17,7 @@ from mingce.base.errors import first_line
 from mingce.base.paths import expanded
 from mingce.base.texts import sentence
 from mingce.specs.kl import kl_name
-from mingce.specs.trainer_names import SLIME, unless_divided
+from mingce.specs.trainer_names import SLIME, divided_by, unless_divided
 from mingce.watching.host import Choices, Host, Taken
 from mingce.watching.recorder import Recorder
 from mingce.watching.trainers import copied, plain_config, version_of
@@ -74,6 +74,7 @@ def host(args: Any) -> Host:
     in_loss, kind, steps = bool(get("use_kl_loss")), get("kl_loss_type"), get("num_rollout")
     settings = {
         "estimator": unless_divided(SLIME.get(str(get("advantage_estimator"))), get("grpo_std_normalization")),
+        "std_over": divided_by(get("advantage_estimator"), get("grpo_std_normalization")),
         "gamma": get("gamma"),
         "lam": get("lambd"),
         "kl_in_reward": bool(get("kl_coef")),

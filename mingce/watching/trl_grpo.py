@@ -48,6 +48,7 @@ def host(trainer: Any) -> Host:
         name=f"TRL{version_of('trl')} {kind}",
         settings=(_grpo if kind == "GRPOTrainer" else _rloo)(args)
         | token_ids(trainer.processing_class)
+        | _stops(trainer)
         | ({} if _has_own_loss(trainer) else _OTHER_LOSS),
         config=plain_config(args),
         steps=steps if steps > 0 else None,
@@ -59,6 +60,12 @@ def _has_own_loss(trainer: Any) -> bool:
     """Whether the loss is that of TRL's class itself; experimental ones derive from it and have another."""
     owner = next(one for one in type(trainer).__mro__ if "_compute_loss" in vars(one))
     return owner.__name__ in ("GRPOTrainer", "RLOOTrainer")
+
+
+def _stops(trainer: Any) -> dict[str, Any]:
+    """The ids that end an answer where there are several, as the generation's configuration may say."""
+    stops = getattr(trainer, "eos_token_ids", None) or []
+    return {"stop_ids": [int(one) for one in stops]} if len(stops) > 1 else {}
 
 
 def _shared(args: Any) -> dict[str, Any]:
@@ -73,6 +80,7 @@ def _shared(args: Any) -> dict[str, Any]:
         "min_p": args.min_p,
         "group_size": args.num_generations,
         "max_response_length": args.max_completion_length,
+        "mask_truncated": getattr(args, "mask_truncated_completions", None),
     }
 
 
@@ -81,6 +89,8 @@ def _grpo(args: Any) -> dict[str, Any]:
     apart = getattr(args, "multi_objective_aggregation", "") == "normalize_then_sum"
     return _shared(args) | {
         "estimator": None if apart else trl_names.SCALED.get(str(args.scale_rewards)),
+        "std_over": None if apart else str(args.scale_rewards),
+        "rewards_apart": apart,
         "kl_loss_coef": args.beta,
         "kl_estimator": "k3",
         "kl_in_reward": False,
@@ -215,7 +225,7 @@ class _Passes:
         self._parts.append(_Part(tensors, log_probs, entropies, copied(loss)))
         if len(self._parts) == last:
             parts, self._parts = self._parts, []
-            generation, logged, facts = self._generation, self._logged(last), self._facts(epoch)
+            generation, logged, facts = self._generation, self._logged(last), self._facts(epoch, last)
             self._recorder.offer(self._step, lambda: _taken(generation, parts, logged, facts))
 
     @property
@@ -237,8 +247,19 @@ class _Passes:
         known = {name: said[-micro_batches:] for name in names if (said := noted[name])}
         return {name: sum(said) / len(said) for name, said in known.items()}
 
-    def _facts(self, epoch: int) -> _Facts:
+    def _policy_loss(self, micro_batches: int) -> float | None:
+        """What TRL notes of the loss without the entropy's bonus; of these types a micro-batch's share of the step."""
+        args, noted = (
+            self._trainer.args,
+            self._trainer._metrics.get("train", {}).get("policy_loss", [])[-micro_batches:],
+        )
+        if len(noted) < micro_batches or getattr(args, "top_entropy_quantile", 1.0) < 1:
+            return None
+        return sum(noted) / micro_batches * (self._accumulated if args.loss_type in trl_names.BY_STEP else 1)
+
+    def _facts(self, epoch: int, micro_batches: int) -> _Facts:
         trainer, args = self._trainer, self._trainer.args
+        bonus = bool(getattr(trainer, "_entropy_bonus_enabled", False))
         weights = getattr(trainer, "reward_weights", None)
         return _Facts(
             group_size=int(trainer.num_generations),
@@ -247,7 +268,8 @@ class _Passes:
             processes=int(getattr(trainer.accelerator, "num_processes", 1)),
             epoch=epoch,
             accumulated=self._accumulated,
-            only_policy_loss=not trainer.beta and not getattr(trainer, "_entropy_bonus_enabled", False),
+            only_policy_loss=not trainer.beta and not bonus,
+            policy_loss=self._policy_loss(micro_batches) if bonus and not trainer.beta else None,
             one_loss=is_a(trainer, "trl", "GRPOTrainer")
             and _has_own_loss(trainer)
             and getattr(args, "off_policy_mask_threshold", None) is None
@@ -268,6 +290,7 @@ class _Facts:
     epoch: int
     accumulated: int
     only_policy_loss: bool
+    policy_loss: float | None
     one_loss: bool
     compares_total: bool
     bounds: Any
@@ -298,7 +321,8 @@ def _taken(generation: _Generation, parts: list[_Part], logged: dict[str, float]
     data["epoch"] = [facts.epoch] * len(order)
     if facts.processes == 1 and facts.one_loss:
         loss = float(sum(part.loss for part in parts)) * facts.accumulated / len(parts)
-        data["metrics"] = logged | {"loss": loss} | ({"pg_loss": loss} if facts.only_policy_loss else {})
+        policy_loss = loss if facts.only_policy_loss else facts.policy_loss
+        data["metrics"] = logged | {"loss": loss} | ({} if policy_loss is None else {"pg_loss": policy_loss})
     rows: dict[str, list[Any]] = {
         name: [_text(entries[row]) for row in from_generation] for name, entries in generation.rows.items()
     }

@@ -24,7 +24,7 @@ from weakref import WeakValueDictionary
 from mingce.base.texts import sentence
 from mingce.importers.aliases import TOKENS
 from mingce.specs.kl import kl_name
-from mingce.specs.trainer_names import unless_divided
+from mingce.specs.trainer_names import divided_by, unless_divided
 from mingce.watching import verl_plugin
 from mingce.watching.host import Host, Taken
 from mingce.watching.recorder import Recorder
@@ -102,6 +102,7 @@ def _settings(config: Mapping[str, Any]) -> dict[str, Any]:
     top_k = get(f"{rollout}.top_k")
     return {
         "estimator": unless_divided(get("algorithm.adv_estimator"), get("algorithm.norm_adv_by_std_in_grpo")),
+        "std_over": divided_by(get("algorithm.adv_estimator"), get("algorithm.norm_adv_by_std_in_grpo")),
         "gamma": get("algorithm.gamma"),
         "lam": get("algorithm.lam"),
         "kl_in_reward": in_reward,
