@@ -75,6 +75,17 @@ def test_greedy_is_transformers_greedy_with_a_sliding_window() -> None:
     assert rows_of(ours) == transformers_greedy(model, ragged_prompts(8), 20)
 
 
+@pytest.mark.parametrize("family", ["llama", "gpt_neox"])
+def test_a_window_that_the_family_does_not_know_is_none(family: str) -> None:
+    """transformers' cache believes an entry that its model ignores, and forgets what the model would look at."""
+    model, prompts = family_model(family), ragged_prompts(6)
+    model.config.sliding_window = 5
+    drawn = generate(model, prompts, Sampling(20, stop_ids=(EOS,)), seeds=range(6), pad_id=PAD)
+    with torch.no_grad():
+        scored, _ = response_log_probs(model, prompts, drawn.token_ids, drawn.attention_mask, pad_id=PAD)
+    torch.testing.assert_close(drawn.log_probs, scored, atol=1e-4, rtol=0)
+
+
 @each_family
 @pytest.mark.parametrize("temperature", [0.7, 1.0])
 def test_log_probs_are_those_of_the_trainer(family: str, temperature: float) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import inspect
 from collections.abc import Sequence
 from typing import Any, cast
@@ -16,6 +17,7 @@ from mingce.models.batching import forward_inputs
 from mingce.models.lora import base_causal_lm
 
 _FIRST_ROOM = 32
+_WINDOW = "sliding_window"
 
 
 class CachedDecoder:
@@ -160,8 +162,17 @@ class RoomyLayer(DynamicLayer):
         return self.keys, self.values
 
 
+def has_stray_window(config: PretrainedConfig) -> bool:
+    """Whether a `sliding_window` stands in the configuration of a family that has none and attends to all places."""
+    return not hasattr(type(config), _WINDOW) and getattr(config, _WINDOW, None) is not None
+
+
 def roomy_cache(config: PretrainedConfig) -> DynamicCache:
     """An empty cache for a model; layers that are not plain attention (sliding, linear) stay transformers' own."""
+    config = config.get_text_config(decoder=True)
+    if has_stray_window(config):  # which transformers' cache believes, and its model does not
+        config = copy.deepcopy(config)
+        delattr(config, _WINDOW)
     cache = DynamicCache(config=config)
     cache.layers = [cast(Any, RoomyLayer)() if type(layer) is DynamicLayer else layer for layer in cache.layers]
     return cache

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from mingce.models.cache import has_stray_window
 from mingce.models.cpu.projection import is_adapter
 
 FAMILIES = ("Gemma3", "Llama", "Mistral", "Phi3", "Qwen2", "Qwen3", "SmolLM3")
@@ -121,7 +122,8 @@ def reach(model: nn.Module) -> float:
     """How long rows may be: as long as the window of a layer that attends to the last places only."""
     config = cast(Any, model).config
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    return math.inf if window is None or (kinds is not None and _SLIDING not in kinds) else float(window)
+    all_attend_to_all = window is None or has_stray_window(config) or (kinds is not None and _SLIDING not in kinds)
+    return math.inf if all_attend_to_all else float(window)
 
 
 def turns(block: Any) -> bool:
