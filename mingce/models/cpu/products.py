@@ -56,7 +56,13 @@ def _fits(*tensors: Tensor) -> bool:
 
 def _by_onednn(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
     operation = cast(Any, torch.ops.mkldnn)._linear_pointwise
-    return cast(Tensor, operation(x.detach(), weight.detach(), None if bias is None else bias.detach(), "none", [], ""))
+    x, weight = _dense(x.detach()), _dense(weight.detach())
+    return cast(Tensor, operation(x, weight, None if bias is None else bias.detach(), "none", [], ""))
+
+
+def _dense(matrix: Tensor) -> Tensor:
+    """The matrix without gaps between its rows or columns, which can cost oneDNN hundreds of times the product."""
+    return matrix.T.contiguous().T if matrix.stride(0) == 1 else matrix.contiguous()
 
 
 @cache
