@@ -92,6 +92,20 @@ def test_packed_rows_of_a_prompt_go_together() -> None:
     assert [part.tolist() for part in padded_batches(ledger, 28)] == [[0, 4], [2, 5, 3, 1]]
 
 
+def test_a_part_that_is_half_full_ends_with_a_prompt() -> None:
+    """Four prompts of three rows of six tokens each: by the budget alone four rows, the fourth of another prompt."""
+    mask = torch.arange(4) < torch.tensor([4] * 12)[:, None]
+    prompts = [[prompt, 7] for prompt in (1, 2, 3, 4) for _ in range(3)]
+    ledger = Ledger(torch.ones(12, 4, dtype=torch.long), mask, rows={"prompt_ids": prompts})
+    by_prompt = [[0, 1, 2], [3, 4, 5], [6, 7, 8], [9, 10, 11]]
+    assert [part.tolist() for part in packed_batches(ledger, 24)] == by_prompt
+    assert [part.tolist() for part in packed_batches(ledger, 36)] == [[*range(6)], [*range(6, 12)]]
+    assert [len(part) for part in packed_batches(ledger, 47)] == [6, 6], "half full, and the third does not fit"
+    assert [part.tolist() for part in packed_batches(ledger, 12)] == [
+        rows for one in by_prompt for rows in (one[:2], one[2:])
+    ]
+
+
 def test_a_tool_token_keeps_its_id_and_has_no_account() -> None:
     ledger = Ledger(torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[1, 0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1, 0]]))
     ledger.fill({"scores": torch.ones(1, 5)})

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import groupby
 
 import torch
 from torch import Tensor
@@ -24,14 +25,22 @@ def padded_batches(ledger: Ledger, max_tokens: int) -> list[Tensor]:
     """
     sizes = _sizes(ledger)
     order = sorted(range(len(ledger)), key=lambda i: -sizes[i])
-    return _parts(order, sizes, max_tokens, lambda row, longest: longest)  # the first row of a part sets its width
+    return _parts(order, sizes, max_tokens, lambda row, longest: longest, sizes)  # a part's first row sets its width
 
 
 def packed_batches(ledger: Ledger, max_tokens: int) -> list[Tensor]:
-    """The same where size is the sum of lengths, rows whose prompts begin alike together: those are computed once."""
+    """The same where size is the sum of lengths, rows whose prompts begin alike together: those are computed once.
+
+    A part that is half full ends before a prompt whose rows do not all go into it: it needs less memory then, and the
+    prompt is computed once instead of in two parts.
+    """
     sizes, prompts = _sizes(ledger), ledger.rows.get("prompt_ids", [()] * len(ledger))
     order = sorted(range(len(ledger)), key=lambda i: prompts[i])
-    return _parts(order, sizes, max_tokens, lambda row, longest: row)
+    needed = list(sizes)
+    for _, rows in groupby(order, key=lambda i: prompts[i]):
+        first, *others = rows
+        needed[first] += sum(sizes[i] for i in others)
+    return _parts(order, sizes, max_tokens, lambda row, longest: row, needed)
 
 
 def _sizes(ledger: Ledger) -> list[int]:
@@ -39,16 +48,24 @@ def _sizes(ledger: Ledger) -> list[int]:
     return [int(n) + len(prompt) for n, prompt in zip(ledger.lengths.tolist(), prompts, strict=True)]
 
 
-def _parts(order: list[int], sizes: list[int], max_tokens: int, cost: Callable[[int, int], int]) -> list[Tensor]:
-    """Rows in that order, a new part whenever the budget is used up; `cost` of a row's size and the part's first."""
+def _parts(
+    order: list[int], sizes: list[int], max_tokens: int, cost: Callable[[int, int], int], needed: list[int]
+) -> list[Tensor]:
+    """Rows in that order, a new part whenever the budget is used up; `cost` of a row's size and the part's first.
+
+    It is used up, too, where half of it is and what a row `needed` with those that belong to it is more than the rest.
+    """
     if max_tokens < 1:
         raise SettingError(f"micro_batch_tokens must be at least 1, but is {max_tokens}.")
     parts: list[list[int]] = []
     total = first = 0
     for i in order:
-        total += cost(sizes[i], first)
-        if not parts or total > max_tokens:
+        more = cost(sizes[i], first)
+        apart = needed[i] > sizes[i] and 2 * total >= max_tokens and total + needed[i] > max_tokens
+        if not parts or apart or total + more > max_tokens:
             parts.append([])
-            total = first = max(sizes[i], 1)
+            total, first = 0, max(sizes[i], 1)
+            more = first
+        total += more
         parts[-1].append(i)
     return [torch.tensor(sorted(part, key=lambda i: -sizes[i])) for part in parts]
