@@ -1,8 +1,8 @@
-"""GRPO steps of SmolLM2-135M on chat questions: mingce with all weights and with LoRA, and TRL's GRPOTrainer.
+"""Steps of SmolLM2-135M on chat questions: mingce with all weights and with LoRA, TRL's GRPOTrainer and PPOTrainer.
 
 Two sides take turns step by step. Each step draws answers that end when they end, or at the limit, scores them and
 makes one update of the whole batch, without a KL term. A step's seconds are divided by its tokens, for the answers'
-lengths differ.
+lengths differ. On one thread CPU seconds are right on a busy machine too; on two they count the waiting for each other.
 """
 
 from __future__ import annotations
@@ -21,7 +21,10 @@ from mingce.models.smollm2 import converted
 
 HERE = Path(__file__).parent
 TRL = HERE.parent / ".venv-trl/bin/python"
+TRL_PPO = HERE.parent / ".venv-peers/bin/python"
 RANK = 16
+GB_OF_PPO = 3.0
+"""What PPO with adapters of actor and critic may take."""
 
 
 class Case(NamedTuple):
@@ -41,23 +44,27 @@ class Case(NamedTuple):
 
 
 CASES = (
-    Case("full", "LoRA", 32, 64, 2, 5, 1.25), Case("full", "LoRA", 32, 128, 2, 4, 1.25),
-    Case("TRL", "full", 32, 128, 2, 4, 3.0), Case("TRL LoRA", "LoRA", 32, 128, 2, 4, 3.0),
+    Case("full", "LoRA", 32, 64, 1, 2, 1.25), Case("full", "LoRA", 32, 64, 2, 5, 1.25),
+    Case("full", "LoRA", 32, 128, 2, 4, 1.25),
+    Case("TRL", "full", 32, 128, 1, 1, 3.0), Case("TRL", "full", 32, 128, 2, 4, 3.0),
+    Case("TRL LoRA", "LoRA", 32, 128, 1, 1, 3.0), Case("TRL LoRA", "LoRA", 32, 128, 2, 4, 3.0),
+    Case("TRL PPO", "PPO", 32, 128, 2, 4, 3.0), Case("PPO", "PPO LoRA", 32, 64, 1, 1, 1.25),
 )  # fmt: skip
-QUICK = (Case("full", "LoRA", 32, 64, 1, 2, 1.25),)
+QUICK = CASES[:1]
 
 
 def side(name: str, case: Case, directory: Path) -> Side:
+    ppo, rank = "PPO" in name, RANK if "LoRA" in name else 0
     asked: dict[str, Any] = {
         "model": str(converted()), "data": str(directory), "directory": str(directory), "batch": case.batch,
-        "samples": 8, "epochs": 1, "minibatches": 1, "length": case.limit, "lr": 1e-6, "seed": 0, "beta": 0.0,
-        "threads": case.threads, "rank": RANK if "LoRA" in name else 0,
-        "overrides": ["estimator=grpo", "kl.reward_coef=0", f"model.lora.rank={RANK if 'LoRA' in name else 0}"],
+        "samples": 1 if ppo else 8, "epochs": 1, "minibatches": 1, "length": case.limit, "lr": 1e-6, "seed": 0,
+        "beta": 0.0, "threads": case.threads, "rank": rank,
+        "overrides": [f"estimator={'gae' if ppo else 'grpo'}", "kl.reward_coef=0", f"model.lora.rank={rank}"],
     }  # fmt: skip
-    trl = name.startswith("TRL")
-    return Side(
-        str(TRL) if trl else sys.executable, HERE / f"turn_{'chat' if trl else 'mingce'}.py", asked, case.threads
-    )
+    python, script = sys.executable, "turn_mingce.py"
+    if name.startswith("TRL"):
+        python, script = (str(TRL_PPO), "turn_chat_ppo.py") if ppo else (str(TRL), "turn_chat.py")
+    return Side(python, HERE / script, asked, case.threads)
 
 
 def measure(case: Case) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
@@ -73,15 +80,16 @@ def run(quick: bool, wanted: str = "") -> Table:
     """The cases whose name has `wanted` in it."""
     table = Table(
         "real_model",
-        "GRPO of SmolLM2-135M from end to end, with all weights and with LoRA, against TRL",
+        "SmolLM2-135M from end to end, with all weights and with LoRA, against TRL",
         ["sides", "batch", "limit", "threads", "ratio", "CPU s per 1,000 tokens", "wall s per 1,000 tokens",
          "peak memory", "share of memory"],
     )  # fmt: skip
     for case in QUICK if quick else CASES:
         if wanted not in case.label:
             continue
-        if case.one.startswith("TRL") and not has(str(TRL), "trl"):
-            table.notes.append(f"Left out: {case.label} (make {TRL.parent.parent.name}/.installed brings TRL).")
+        python = TRL_PPO if "PPO" in case.one else TRL
+        if case.one.startswith("TRL") and not has(str(python), "trl"):
+            table.notes.append(f"Left out: {case.label} (make {python.parents[1].name}/.installed brings TRL).")
             continue
         with table.case(case.label):
             add_row(table, case, measure(case))
@@ -101,8 +109,13 @@ def add_row(table: Table, case: Case, said: tuple[list[dict[str, Any]], list[dic
          " / ".join(f"{peak / 1e9:.2f} GB" for peak in peaks), f"{peaks[1] / peaks[0]:.2f}"]
     )  # fmt: skip
     table.raw.append({**case._asdict(), "ratio": won, "steps": said})
-    table.at_least(case.label, won.median, case.wanted, group="GRPO of SmolLM2", peer=case.one)
+    peer = f"{case.one} by mingce" if not case.one.startswith("TRL") else case.one
+    share = 1 / 3 if case.one.startswith("TRL") else 0.5
+    table.at_least(case.label, won.median, case.wanted, group="Steps of SmolLM2-135M", peer=peer)
     table.at_most(
-        f"{case.label}: share of memory", peaks[1] / peaks[0], 0.5 if case.one == "full" else 1 / 3,
-        group="GRPO of SmolLM2, share of memory", peer=case.one,
-    )  # fmt: skip
+        f"{case.label}: share of memory", peaks[1] / peaks[0], share, group="Steps of SmolLM2-135M, memory", peer=peer
+    )
+    if case.other == "PPO LoRA":
+        table.at_most(
+            f"{case.label}: peak memory", peaks[1] / 1e9, GB_OF_PPO, " GB", group="PPO with LoRA, peak memory"
+        )
