@@ -118,7 +118,7 @@ $(TRL)/.installed: constraints.txt
 	@echo "setting up $(TRL) (once, a minute or two) …"
 	$(PYTHON) -m venv $(TRL)
 	$(TRL)/bin/$(PIP) install -c constraints.txt torch
-	$(TRL)/bin/$(PIP) install trl==1.16.0
+	$(TRL)/bin/$(PIP) install trl==1.16.0 peft
 	@touch $@
 
 $(VERL)/.installed: constraints.txt

@@ -106,6 +106,14 @@ def test_a_part_that_is_half_full_ends_with_a_prompt() -> None:
     ]
 
 
+def test_small_parts_end_with_a_prompt() -> None:
+    mask = torch.arange(4) < torch.tensor([4] * 12)[:, None]
+    prompts = [[prompt, 7] for prompt in (1, 2, 3, 4) for _ in range(3)]
+    ledger = Ledger(torch.ones(12, 4, dtype=torch.long), mask, rows={"prompt_ids": prompts})
+    sizes = {most: [len(part) for part in packed_batches(ledger, most, small=True)] for most in (72, 73, 18, 12)}
+    assert sizes == {72: [3, 3, 3, 3], 73: [6, 6], 18: [3, 3, 3, 3], 12: [2, 1] * 4}
+
+
 def test_a_tool_token_keeps_its_id_and_has_no_account() -> None:
     ledger = Ledger(torch.tensor([[5, 6, 7, 8, 9]]), torch.tensor([[1, 0, 1, 0, 0]]), torch.tensor([[1, 1, 1, 1, 0]]))
     ledger.fill({"scores": torch.ones(1, 5)})

@@ -201,6 +201,9 @@ def test_which_models_compute_no_padding() -> None:
 
     assert packs(family_model("llama"))
     assert not packs(family_model("gpt2"))
+    learns: Any = log_probs_batcher(family_model("llama"), 100)
+    beside: Any = log_probs_batcher(get_peft_model(family_model("llama"), LoraConfig(target_modules=["q_proj"])), 100)
+    assert (learns.keywords["small"], beside.keywords["small"]) == (False, True)
     adapted = get_peft_model(family_model("llama"), LoraConfig(target_modules=["lm_head"]))
     assert not packs(adapted), "its logits are those of transformers' padded pass"
 

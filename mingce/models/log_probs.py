@@ -21,7 +21,7 @@ from mingce.models.cpu import vocabulary
 from mingce.models.cpu.products import add_of_weight, linear
 from mingce.models.forward import hidden_states
 from mingce.models.loading import backbone
-from mingce.models.lora import base_causal_lm
+from mingce.models.lora import base_causal_lm, has_adapters
 from mingce.models.micro_batches import batcher
 
 SHARDED_METHOD = "sharded_log_probs"
@@ -194,7 +194,8 @@ def _output_layer(model: nn.Module) -> nn.Linear:
 
 def log_probs_batcher(model: nn.Module, max_tokens: int) -> Batcher:
     """Which rows this model scores together."""
-    return batcher(max_tokens, packed=has_plain_head(model) and cpu.supports(backbone(model)))
+    packed = has_plain_head(model) and cpu.supports(backbone(model))
+    return batcher(max_tokens, packed=packed, small=has_adapters(model))
 
 
 _plain_heads: WeakKeyDictionary[nn.Module, bool] = WeakKeyDictionary()

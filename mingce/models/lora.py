@@ -50,6 +50,11 @@ def base_causal_lm(model: nn.Module) -> PreTrainedModel:
     return cast(PreTrainedModel, cast(Any, model).get_base_model() if hasattr(model, "get_base_model") else model)
 
 
+def has_adapters(model: nn.Module) -> bool:
+    """Whether adapters are in it, so that its other weights are frozen."""
+    return any(hasattr(layer, "lora_A") for layer in model.modules())
+
+
 def reference_mode(model: nn.Module) -> AbstractContextManager[None]:
     """Inside, a model with adapters is the model it started from."""
     assert hasattr(model, "disable_adapter"), "a model without adapters needs clone_frozen for its reference"

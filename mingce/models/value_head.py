@@ -18,7 +18,7 @@ from mingce.models.batching import joined_rows, places
 from mingce.models.forward import hidden_states
 from mingce.models.library_errors import library_errors
 from mingce.models.loading import backbone, choose_device, load_causal_lm, model_directory, read_weights
-from mingce.models.lora import merged, twin, without_adapters
+from mingce.models.lora import has_adapters, merged, twin, without_adapters
 from mingce.models.micro_batches import batcher
 
 _HEAD_FILE = "value_head.safetensors"
@@ -98,7 +98,7 @@ class ValueModel(nn.Module):
 
     def batcher(self, max_tokens: int) -> Batcher:
         """Which rows are computed together."""
-        return batcher(max_tokens, packed=cpu.supports(self.backbone))
+        return batcher(max_tokens, packed=cpu.supports(self.backbone), small=has_adapters(self.backbone))
 
     def values(self, *rows: Any, final: bool = True) -> tuple[Tensor, Tensor]:
         """`forward` through the module's call, so that its hooks (sharding among them) run."""
