@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -146,20 +145,90 @@ def test_the_credit_map_of_2000_tokens_is_of_those_around_the_selected_one(tab: 
     expect(box).not_to_contain_text("Tokens")
 
 
+def chinese_run(runs: Path) -> str:
+    """A run whose answers are Chinese, each character of three tokens."""
+    if not (runs / "chinese").is_dir():
+        config = read_config(None, [f"model.path={runs / 'zh'}"])
+        rows = [[("等于七十二。<|im_end|>", True)], [("等于七十三。<|im_end|>", True)]]
+        ledger = chat_ledger(config, words := Words(), rows, config.kl.reward_coef)
+        with Run.create(runs, "chinese", as_values(config)) as run:
+            run.ledger.write(1, ledger)
+            run.metrics_path.write_text('{"step": 1, "a": 1}\n')
+        words.save(runs / "zh")
+    return "#/run/chinese"
+
+
 def test_pieces_of_a_character_leave_no_marks_in_samples(tab: Tab, runs: Path) -> None:
-    chinese = chat_ledger(
-        config := read_config(None, [f"model.path={runs / 'long-model'}"]), words := Words(),
-        [[("等于七十二。<|im_end|>", True)], [("等于七十三。<|im_end|>", True)]], config.kl.reward_coef,
-    )  # fmt: skip
-    with Run.create(
-        runs, "chinese", as_values(replace(config, model=replace(config.model, path=str(runs / "zh"))))
-    ) as run:
-        run.ledger.write(1, chinese)
-        run.metrics_path.write_text('{"step": 1, "a": 1}\n')
-    words.save(runs / "zh")
-    page = tab.open("#/run/chinese/step/1/samples/0")
+    page = tab.open(f"{chinese_run(runs)}/step/1/samples/0")
     expect(page.locator(".sample-text").first).to_have_text("等于七十二。<|im_end|>")
     expect(page.locator(".sample .differs")).to_have_count(1)
+
+
+def test_a_piece_of_a_character_says_which_of_them_it_is(tab: Tab, runs: Path) -> None:
+    page = tab.open(f"{chinese_run(runs)}/step/1/rollout/0?token=4")
+    expect(page.locator(".account-token")).to_have_text("于 2/3")
+    expect(page.locator("[data-mark=action] mark")).to_have_text("于 2/3")
+    expect(page.get_by_role("table", name="All columns").locator("td.token").nth(4)).to_have_text("于 2/3")
+    page.keyboard.press("End")
+    expect(page.locator(".account-token")).to_have_text("<|im_end|>")
+    page = tab.open("#/run/chinese/worst?all=1")
+    marks = page.locator(".worst mark")
+    expect(marks).not_to_have_count(0)
+    assert set(marks.all_inner_texts()) <= {*"等于七十二三。", "<|im_end|>"}
+    expect(page.locator(".worst .hit-question").first).to_have_text(QUESTIONS[0])
+
+
+def test_a_state_of_several_lines_is_one_paragraph_with_the_choice_at_its_end(tab: Tab) -> None:
+    page = tab.open("#/run/long/step/1/rollout/0?token=12")
+    state = page.locator("[data-mark=state] mark")
+    expect(state).to_contain_text("step by step.↵↵In")
+    action = page.locator("[data-mark=action] mark").bounding_box()
+    box = state.bounding_box()
+    assert action is not None
+    assert box is not None
+    assert abs((action["y"] + action["height"]) - (box["y"] + box["height"])) < 8
+
+
+def test_of_many_validations_some_are_shown_and_all_on_demand(tab: Tab, runs: Path) -> None:
+    config = read_config(None, ["estimator=grpo", f"model.path={runs / 'long-model'}", "kl.reward_coef=0"])
+    words = Words()
+    with Run.create(runs, "validated", as_values(config)) as run:
+        for step in range(8):
+            rows = [[(answer_of(200), True)], [(answer_of(70 + step), True)]]
+            ledger = chat_ledger(config, words, rows, 0.0)
+            run.validation.write(step, ledger.fill_rows(prompt=[prompt(one) for one in QUESTIONS]))
+            run.ledger.write(step + 1, ledger)
+        run.metrics_path.write_text('{"step": 8, "a": 1}\n')
+    page = tab.open("#/run/validated")
+    lines = page.locator(".held-out .answers > li")
+    expect(lines).to_have_count(5)
+    expect(lines.first).to_contain_text("step 0")
+    expect(lines.last).to_contain_text("step 7")
+    assert page.locator(".held-out .answers").evaluate("box => box.scrollHeight <= box.clientHeight + 1"), (
+        "nothing is cut"
+    )
+    expect(page.locator("[data-choose=held-out-column]")).to_have_value("entropy")  # there is no critic
+    ticks = page.locator(".held-out .legend-ticks > *")
+    expect(ticks).to_have_count(2)
+    expect(ticks.first).to_have_text("0")
+    page.get_by_role("button", name="All 8 answers").click()
+    expect(lines).to_have_count(8)
+    page.get_by_role("button", name="Only some of them").click()
+    expect(lines).to_have_count(5)
+    page = tab.open("#/run/validated/through")
+    lists = page.locator(".prompt-list")
+    expect(lists).to_have_count(2)
+    expect(lists.first.locator("li").first).to_contain_text("8 answers in 8 steps")
+    expect(lists.last.locator("li").first).to_contain_text("8 answers in 8 steps")
+    lists.first.locator("a").first.click()
+    expect(page.locator("main h1")).to_have_text("A held-out prompt through time")
+
+
+def test_prompts_that_came_once_are_no_prompts_through_time(tab: Tab) -> None:
+    page = tab.open("#/run/long/through")
+    expect(page.locator("main h2").first).to_have_text("Held-out prompts")
+    expect(page.locator(".prompt-list")).to_have_count(1)
+    expect(page.locator(".notice")).to_contain_text("No prompt recurs.")
 
 
 def test_worst_tokens_are_read_on_a_phone_without_scrolling_aside(tab: Tab) -> None:

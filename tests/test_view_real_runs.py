@@ -215,6 +215,23 @@ def test_settings_tried_and_steps_zoomed_into_are_in_the_address(tab: Tab, brows
         zoomed.close()
 
 
+def test_ticked_runs_are_said_where_the_list_is_read(tab: Tab) -> None:
+    tab.page.set_viewport_size({"width": 900, "height": 300})
+    page = tab.open("#/")
+    said = page.locator(".picked")
+    expect(said).to_have_text("Tick two or more to compare them.")
+    for name in ("chat", "grpo"):
+        page.get_by_label(f"Compare {name}").check()
+    expect(said).to_contain_text("2 runs are ticked")
+    page.evaluate("scrollTo(0, 0)")
+    expect(said).to_be_in_viewport()
+    page.get_by_role("button", name="see them compared").click()
+    expect(page.locator(".compare-runs h2")).to_be_in_viewport()
+    page.get_by_role("button", name="Untick all").click()
+    expect(page.locator(".compare-runs")).to_have_count(0)
+    expect(page).to_have_url(re.compile(r"#/$"))
+
+
 def test_runs_that_train_are_compared_as_they_go_on(browser: Browser, tmp_path: Path) -> None:
     with Run.create(tmp_path, "ended", {"steps": 1}) as run:
         run.metrics_path.write_text('{"step": 1, "critic/kl": 0.4}\n')

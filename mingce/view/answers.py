@@ -167,6 +167,8 @@ class OpenRollout(Rollout):
     """A rollout of a step with every token's account; None where its numbers are such that none can be computed."""
 
     step: int = 0
+    rows: int = 0
+    """How many the step has."""
     account: RowAccount | None = None
     missing: Sequence[MissingColumn] = ()
 

@@ -213,7 +213,8 @@ class Api:
         account = None
         with suppress(MingceError, *ODD):  # numbers beyond reason; the page shows them as they are
             account = row_account(rollout)
-        return OpenRollout(**_values(rollout), account=account, missing=missing_columns(source, rollout))
+        found = _values(rollout)
+        return OpenRollout(**found, rows=index.size, account=account, missing=missing_columns(source, rollout))
 
     def prompts(self, source_id: str) -> Prompts:
         """The prompts that recur."""

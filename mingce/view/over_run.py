@@ -14,6 +14,7 @@ class WorstToken:
     row: int
     token: int
     value: float
+    question: str
     before: str
     text: str
     after: str

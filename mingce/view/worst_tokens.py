@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import operator
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import NamedTuple
 
 import numpy as np
 
+from mingce.base.conversation import asked
 from mingce.record.store import LedgerFileError
-from mingce.sources.rollouts import damage_reported, token_ids
+from mingce.sources.rollouts import damage_reported, prompt_text, token_ids
 from mingce.sources.source import Array, Ragged, Source
 from mingce.view.over_run import WorstToken, WorstTokens
+from mingce.view.summary import cut
 
 TOP = 20
 SECONDS = 4.0  # of looking, for one answer
-BEFORE, AFTER = 14, 6  # tokens around the one that is shown
+BEFORE, AFTER = 30, 15  # tokens around the one that is shown
 _COLUMNS = ("response_mask", "advantages", "ratio", "rollout_log_probs", "old_log_probs", "entropy")
 
 
@@ -152,10 +155,13 @@ def shown(source: Source, top: Top, by: str, seen: int, total: int, each: bool =
 
 
 def _shown(source: Source, place: Place) -> WorstToken:
-    names = ("token_ids", "response_mask")
+    names = ("token_ids", "response_mask", "prompt", "prompt_ids")
     stored = source.rollouts(place.step, [place.row], names, place.t + 1 + AFTER)[0]
     start = max(place.t - BEFORE, 0)
-    texts = [token.text for token in source.tokens().tokens(token_ids(stored)[start:])]
-    at = place.t - start
-    before, after = "".join(texts[:at]), "".join(texts[at + 1 :])
-    return WorstToken(place.step, place.row, place.t, place.value, before, texts[at], after)
+    tokens = source.tokens().tokens(token_ids(stored)[start:])
+    own = tokens[place.t - start].glyph
+    sides = operator.lt, operator.eq, operator.gt
+    before, text, after = ("".join(one.text for one in tokens if side(one.glyph, own)) for side in sides)
+    before = f"…{before}" if start else before
+    question = cut(asked(prompt_text(stored, source.tokens()), source.markers()))
+    return WorstToken(place.step, place.row, place.t, place.value, question, before, text, after)

@@ -1,6 +1,6 @@
 /** One token's account: what it is about, each number written out, and what it means in words. */
 import { useMemo } from "preact/hooks";
-import { visible } from "./chips";
+import { tokenName } from "./chips";
 import { tokenAccount, type Book } from "./facts";
 import { Formula } from "./math";
 import { said } from "./numbers";
@@ -35,7 +35,7 @@ export function Account({ book, t, sections, level, onLevel }: AccountProps) {
     <section class="account card" aria-live="polite" aria-label={say("这个 token 的账", "This token's account")}>
       <header class="account-head">
         <h2>
-          <span class="account-token">{visible(token.text)}</span>
+          <span class="account-token">{tokenName(book.rollout.tokens, t)}</span>
           <span class="muted">
             t = {t} · {say("编号", "id")} {token.id}
           </span>
@@ -77,7 +77,7 @@ function StateAndAction({ book, t }: { book: Book; t: number }) {
   const { prompt_tokens, tokens } = book.rollout;
   const mask = book.columns.response_mask;
   const before = [...prompt_tokens, ...tokens.slice(0, t)];
-  const end = before.slice(-24).map((token) => token.text).join("");
+  const end = before.slice(-24).map((token) => token.text).join("").replace(/\n/g, "↵");
   return (
     <p class="state-line">
       <span data-mark="state">
@@ -90,7 +90,7 @@ function StateAndAction({ book, t }: { book: Book; t: number }) {
         </small>
       </span>
       <span data-mark="action">
-        <mark>{visible(tokens[t].text)}</mark>
+        <mark>{tokenName(tokens, t)}</mark>
         <small>
           {mask && !mask[t] ? say("给定的", "given, not chosen") : <><Formula formula="a_t" /> {say("所选", "chosen")}</>}
         </small>

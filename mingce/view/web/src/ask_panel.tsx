@@ -2,7 +2,7 @@
 import { useEffect, useRef, useState } from "preact/hooks";
 import { exported } from "./api";
 import type { Dialogue, Round } from "./asking";
-import { visible } from "./chips";
+import { tokenName } from "./chips";
 import { settingsRead } from "./credit";
 import { Copied } from "./copied";
 import type { Book } from "./facts";
@@ -47,7 +47,7 @@ export function AskPanel({ dialogue, book, t, level, onSelect }: AskPanelProps) 
     <section class="card ask" aria-label={say("问这个 token", "Ask about this token")}>
       <header class="ask-head">
         <h2>
-          {say("问这个 token", "Ask about this token")} <span class="ask-token">{visible(book.rollout.tokens[t].text)}</span>{" "}
+          {say("问这个 token", "Ask about this token")} <span class="ask-token">{tokenName(book.rollout.tokens, t)}</span>{" "}
           <span class="muted">t = {t}</span>
         </h2>
         {rounds.length > 0 && (

@@ -178,7 +178,16 @@ const tokenCount = ([from, to]: Range, say: (zh: string, en: string) => string):
 /** A token in the text: the end of a line is a mark one can click, and ends it. */
 const readable = (text: string): string => text.replace(/\n/g, "↵\n").replace(/\t/g, "⇥\t");
 
-/** White space and empty pieces as something one can see where a token stands alone. */
+/** A token where it stands alone; of a character that several tokens make, which of them it is: 弹 2/3. */
+export function tokenName(tokens: readonly Token[], t: number): string {
+  const { text, glyph } = tokens[t];
+  let [first, last] = [t, t + 1];
+  while (first > 0 && tokens[first - 1].glyph === glyph) first--;
+  while (last < tokens.length && tokens[last].glyph === glyph) last++;
+  return last - first > 1 ? `${visible(tokens[first].text)} ${t - first + 1}/${last - first}` : visible(text);
+}
+
+/** White space and empty texts as something one can see. */
 export function visible(text: string): string {
   if (text === "") return "∅";
   return text.replace(/\n/g, "⏎").replace(/\t/g, "⇥").replace(/^ | $/g, "␣").replace(/^ +$/, (s) => "␣".repeat(s.length));

@@ -18,12 +18,15 @@ export function rgb(x: number, limit: number, dark: boolean): RGB {
   return mix(dark ? DARK : LIGHT, place);
 }
 
+const BLACK = 0.179; // the luminance from which black reads better than white: either at 4.5 : 1 at least
+const SOFT = 0.25; // and from which the page's own ink does
+
 /** Background and the ink that reads on it. */
 export function paint(x: number | null, limit: number, dark: boolean): { background: string; color: string } {
   if (x === null || !Number.isFinite(x)) return { background: "transparent", color: "inherit" };
   const [r, g, b] = rgb(x, limit, dark);
-  const light = (0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b)) > 0.2;
-  return { background: `rgb(${r} ${g} ${b})`, color: light ? "#16181d" : "#ffffff" };
+  const light = 0.2126 * linear(r) + 0.7152 * linear(g) + 0.0722 * linear(b);
+  return { background: `rgb(${r} ${g} ${b})`, color: light < BLACK ? "#ffffff" : light < SOFT ? "#000000" : "#16181d" };
 }
 
 function linear(channel: number): number {

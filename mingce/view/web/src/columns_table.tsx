@@ -1,5 +1,5 @@
 /** Every column of a rollout, a line a token. */
-import { visible } from "./chips";
+import { tokenName } from "./chips";
 import { paint } from "./colours";
 import { inline } from "./formula";
 import { scaleOf } from "./derived";
@@ -57,7 +57,7 @@ export function ColumnsTable({ tokens, columns, texts, formula, selected, onSele
       row={(t) => (
         <tr key={t} class={t === selected ? "selected" : undefined} onClick={() => onSelect(t)}>
           <td class="number muted">{t}</td>
-          <td class="stuck token">{visible(tokens[t].text)}</td>
+          <td class="stuck token">{tokenName(tokens, t)}</td>
           {shown.map((text) => cell(text.name, t))}
         </tr>
       )}

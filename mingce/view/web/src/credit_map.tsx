@@ -1,7 +1,7 @@
 /** The T × T picture of (γλ)^l δ_{t+l}: which later surprise (across) pays which earlier token (down). */
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { FONT, ink, prepare, useWidth } from "./canvas";
-import { visible, type Range } from "./chips";
+import { tokenName, type Range } from "./chips";
 import { chosen, creditTerm, effectiveLambda, specOf } from "./credit";
 import { rgb } from "./colours";
 import type { Book } from "./facts";
@@ -10,7 +10,8 @@ import { Formula } from "./math";
 import { number, plain } from "./numbers";
 import { usePrefs } from "./prefs";
 
-const MARGIN = 64;
+const MARGIN = 64; // for the names
+const EDGE = 4; // without them
 const FINEST = 640;
 const WIDEST = 160; // tokens in sight at once: of more, credit is a line along the diagonal
 const BEFORE = 40; // of them before the selected one; what pays it comes after
@@ -39,7 +40,8 @@ export function CreditMap({ book, selected, range, onSelect }: CreditMapProps) {
   const decay = (book.settings.gamma ?? 1) * (lam ?? 1);
   const reach = specOf(book.settings.estimator)?.kind === "window" ? (book.settings.n ?? 5) : Infinity;
   const limit = deltas ? typical(deltas) : 0;
-  const side = Math.max(160, Math.min(width - MARGIN - 4, 640));
+  const margin = slots.length <= LABELS ? MARGIN : EDGE;
+  const side = Math.max(160, Math.min(width - margin - 4, 640));
   const cell = slots.length ? side / slots.length : side;
 
   const image = useMemo(
@@ -49,22 +51,22 @@ export function CreditMap({ book, selected, range, onSelect }: CreditMapProps) {
 
   useLayoutEffect(() => {
     if (!canvas.current || !deltas || !image || width === 0) return;
-    const context = prepare(canvas.current, side + MARGIN, side + MARGIN);
+    const context = prepare(canvas.current, side + margin, side + margin);
     const colour = ink(dark);
     context.imageSmoothingEnabled = false;
-    context.drawImage(image, MARGIN, MARGIN, side, side);
-    if (cell > 10) rule(context, colour.line, slots.length, cell);
-    holes(context, colour.text, slots, cell);
+    context.drawImage(image, margin, margin, side, side);
+    if (cell > 10) rule(context, colour.line, slots.length, cell, margin);
+    holes(context, colour.text, slots, cell, margin);
     context.font = FONT;
     context.fillStyle = colour.muted;
     if (slots.length <= LABELS) {
       context.textBaseline = "middle";
       slots.forEach((t, i) => {
-        const name = visible(tokens[t].text).slice(0, 6);
+        const name = tokenName(tokens, t).slice(0, 6);
         context.textAlign = "right";
-        context.fillText(name, MARGIN - 8, MARGIN + (i + 0.5) * cell);
+        context.fillText(name, margin - 8, margin + (i + 0.5) * cell);
         context.save();
-        context.translate(MARGIN + (i + 0.5) * cell, MARGIN - 8);
+        context.translate(margin + (i + 0.5) * cell, margin - 8);
         context.rotate(-Math.PI / 4);
         context.textAlign = "left";
         context.fillText(name, 0, 0);
@@ -75,19 +77,19 @@ export function CreditMap({ book, selected, range, onSelect }: CreditMapProps) {
     if (place >= 0) {
       context.strokeStyle = colour.accent;
       context.lineWidth = 2;
-      context.strokeRect(MARGIN + place * cell, MARGIN + place * cell, side - place * cell, Math.max(cell, 2));
+      context.strokeRect(margin + place * cell, margin + place * cell, side - place * cell, Math.max(cell, 2));
     }
     if (over) {
       context.strokeStyle = colour.text;
       context.lineWidth = 1.5;
-      context.strokeRect(MARGIN + over[1] * cell, MARGIN + over[0] * cell, Math.max(cell, 3), Math.max(cell, 3));
+      context.strokeRect(margin + over[1] * cell, margin + over[0] * cell, Math.max(cell, 3), Math.max(cell, 3));
     }
   });
 
   const locate = (event: MouseEvent): [number, number] | null => {
     const box = canvas.current!.getBoundingClientRect();
-    const row = Math.floor((event.clientY - box.top - MARGIN) / cell);
-    const column = Math.floor((event.clientX - box.left - MARGIN) / cell);
+    const row = Math.floor((event.clientY - box.top - margin) / cell);
+    const column = Math.floor((event.clientX - box.left - margin) / cell);
     return row >= 0 && column >= row && column < slots.length ? [row, column] : null;
   };
 
@@ -170,8 +172,8 @@ function Term({ book, slots, deltas, decay, reach, earlier, later }: TermProps) 
   };
   return (
     <>
-      <b>{visible(tokens[slots[later]].text)}</b> (t+l = {slots[later]}) {say("的意外付给", "pays")}{" "}
-      <b>{visible(tokens[slots[earlier]].text)}</b> (t = {slots[earlier]}){say("：", ": ")}
+      <b>{tokenName(tokens, slots[later])}</b> (t+l = {slots[later]}) {say("的意外付给", "pays")}{" "}
+      <b>{tokenName(tokens, slots[earlier])}</b> (t = {slots[earlier]}){say("：", ": ")}
       <Formula formula="{decay}^{l} · {delta} = {term}" fill={(name) => numbers[name]} />
       <span class="muted">
         {say("，Aₜ 共 ", ", of Aₜ = ")}
@@ -205,7 +207,7 @@ function typical(numbers: readonly number[]): number {
 const isHole = (slots: readonly number[], i: number): boolean => i > 0 && slots[i] !== slots[i - 1] + 1;
 
 /** Dashed lines at the holes: credit crosses them as if nothing lay between. */
-function holes(context: CanvasRenderingContext2D, colour: string, slots: readonly number[], cell: number): void {
+function holes(context: CanvasRenderingContext2D, colour: string, slots: readonly number[], cell: number, margin: number): void {
   context.save();
   context.strokeStyle = colour;
   context.lineWidth = 1.2;
@@ -213,24 +215,24 @@ function holes(context: CanvasRenderingContext2D, colour: string, slots: readonl
   context.beginPath();
   slots.forEach((_, i) => {
     if (!isHole(slots, i)) return;
-    context.moveTo(MARGIN + i * cell, MARGIN - 4);
-    context.lineTo(MARGIN + i * cell, MARGIN + i * cell);
-    context.lineTo(MARGIN + slots.length * cell, MARGIN + i * cell);
+    context.moveTo(margin + i * cell, margin - 4);
+    context.lineTo(margin + i * cell, margin + i * cell);
+    context.lineTo(margin + slots.length * cell, margin + i * cell);
   });
   context.stroke();
   context.restore();
 }
 
 /** Lines between the cells of the upper triangle. */
-function rule(context: CanvasRenderingContext2D, colour: string, count: number, cell: number): void {
+function rule(context: CanvasRenderingContext2D, colour: string, count: number, cell: number, margin: number): void {
   context.strokeStyle = colour;
   context.lineWidth = 1;
   context.beginPath();
   for (let i = 0; i < count; i++) {
-    context.moveTo(MARGIN + i * cell, MARGIN + i * cell);
-    context.lineTo(MARGIN + count * cell, MARGIN + i * cell);
-    context.moveTo(MARGIN + (i + 1) * cell, MARGIN);
-    context.lineTo(MARGIN + (i + 1) * cell, MARGIN + (i + 1) * cell);
+    context.moveTo(margin + i * cell, margin + i * cell);
+    context.lineTo(margin + count * cell, margin + i * cell);
+    context.moveTo(margin + (i + 1) * cell, margin);
+    context.lineTo(margin + (i + 1) * cell, margin + (i + 1) * cell);
   }
   context.stroke();
 }

@@ -9,6 +9,11 @@ export const MADE_OF: Record<string, readonly [string, string]> = { [GAP]: ["rol
 /** How far the colours of a column reach at least: rounding between two engines is not to look like a difference. */
 const LEAST: Record<string, number> = { [GAP]: 0.02 };
 
+/** Columns whose numbers all lie on one side of 0: half of the scale is theirs. */
+const SIDES: Record<string, 1 | -1> = { entropy: 1, old_log_probs: -1, new_log_probs: -1, ref_log_probs: -1, rollout_log_probs: -1 };
+
+export const sideOf = (name: string): 1 | 0 | -1 => SIDES[name] ?? 0;
+
 /** Where the colours of a column end, over one answer or several. Where each answer has one number throughout, as in
  * group comparisons, that is no extreme: its colour leaves the text readable. */
 export function scaleOf(name: string, ...answers: (readonly Num[])[]): number {

@@ -13,6 +13,8 @@ export interface GlanceProps {
   values: readonly Num[];
   mask: readonly Num[] | null;
   limit: number;
+  /** On which side of 0 all numbers lie; 0 for both. */
+  side: 1 | 0 | -1;
   /** Of the longest answer, which takes the whole width. */
   longest: number;
   selected: number | null;
@@ -20,7 +22,7 @@ export interface GlanceProps {
   onSelect: (t: number) => void;
 }
 
-export function Glance({ values, mask, limit, longest, selected, label, onSelect }: GlanceProps) {
+export function Glance({ values, mask, limit, side, longest, selected, label, onSelect }: GlanceProps) {
   const { dark } = usePrefs();
   const [ref, width] = useWidth<HTMLDivElement>();
   const canvas = useRef<HTMLCanvasElement>(null);
@@ -29,10 +31,11 @@ export function Glance({ values, mask, limit, longest, selected, label, onSelect
     if (!canvas.current || width === 0) return;
     const context = prepare(canvas.current, width, HEIGHT);
     const colour = ink(dark);
-    const middle = BAND + 3 + CURVE / 2;
-    const y = (v: number) => middle - (limit > 0 ? (v / limit) * (CURVE / 2 - 1) : 0);
+    const zero = BAND + 3 + (CURVE * (1 + side)) / 2;
+    const reach = side === 0 ? CURVE / 2 : CURVE;
+    const y = (v: number) => zero - (limit > 0 ? (v / limit) * (reach - 1) : 0);
     context.fillStyle = colour.line;
-    context.fillRect(0, Math.round(middle), values.length * slot, 1);
+    context.fillRect(0, Math.min(Math.round(zero), HEIGHT - 1), values.length * slot, 1);
     context.strokeStyle = colour.accent;
     context.lineWidth = 1.4;
     context.beginPath();

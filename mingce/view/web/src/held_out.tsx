@@ -6,6 +6,8 @@ import { Question } from "./question";
 import { to } from "./route";
 import type { Prompts, Run, Through } from "./types";
 
+const MOST = 5; // answers at once
+
 export interface HeldOutProps {
   id: string;
   run: Run;
@@ -24,7 +26,7 @@ export function HeldOut({ id, run, news, place, onPlace }: HeldOutProps) {
   const at = Math.min(Math.max(place, 0), Math.max(prompts.length - 1, 0));
   const one = prompts[at];
   const [through] = useLatest<Through>(one ? paths.through(answers, one.step, one.row) : null, news);
-  const [column, setColumn, columns] = useColumn(through?.answers ?? [], "values");
+  const [column, setColumn, columns] = useColumn(through?.answers ?? [], "values", "entropy");
   if (!there || error || (data && !one)) return null;
   if (!one || !through) {
     return (
@@ -64,7 +66,7 @@ export function HeldOut({ id, run, news, place, onPlace }: HeldOutProps) {
         )}
       </div>
       <Question text={through.question} />
-      <AnswerList id={answers} answers={through.answers} column={column} selected={null} />
+      <AnswerList id={answers} answers={through.answers} column={column} selected={null} most={MOST} />
       <p class="muted hint">
         {say("每次验证都用同样的提示和随机种子；点步数看每个 token 的账。", "Every validation uses the same prompts and seeds; a step leads to every token's account.")}{" "}
         <a href={to.through(answers, { step: one.step, row: one.row })}>{say("逐个位置比较", "Compare position by position")}</a>

@@ -5,7 +5,8 @@ export function useKeys(keys: Record<string, (() => void) | undefined>): void {
   useEffect(() => {
     const pressed = (event: KeyboardEvent) => {
       const target = event.target as HTMLElement | null;
-      const busy = target?.matches("input, select, textarea, [role=img], [role=listbox], .chip");
+      const walked = event.key.length > 1 && target?.matches("[role=img], [role=listbox], .chip"); // these have arrows of their own
+      const busy = walked || target?.matches("input, select, textarea");
       const act = keys[event.key];
       if (event.defaultPrevented || event.altKey || event.ctrlKey || event.metaKey || busy || !act) return;
       event.preventDefault();

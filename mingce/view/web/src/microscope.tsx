@@ -15,6 +15,7 @@ import { Missing } from "./missing";
 import { GapLine } from "./gap_line";
 import { Overview } from "./overview";
 import { usePrefs } from "./prefs";
+import { WithSymbols } from "./prose";
 import { RangeAccount } from "./range_account";
 import { Strip } from "./strip";
 import { TurnsCard } from "./turns_card";
@@ -125,11 +126,11 @@ function Colouring({ book, words, column, limit, onColumn, onSelect }: Microscop
             {missing.length > 0 && <optgroup label={say("没有记录", "Not recorded")}>{missing.map(option)}</optgroup>}
           </select>
         </label>
-        {column in columns && <Legend limit={limit} symbol={text?.symbol ?? column} />}
+        {column in columns && <Legend limit={limit} symbol={text?.symbol ?? column} column={column} />}
       </div>
       {text && (
         <div class="column-meaning">
-          {pick(text)} <Formula formula={formula ?? ""} block />
+          <WithSymbols text={pick(text)} /> <Formula formula={formula ?? ""} block />
         </div>
       )}
       {column === GAP && column in columns && <GapLine {...{ columns, onSelect }} />}

@@ -6,7 +6,7 @@
 import { useLayoutEffect, useMemo, useRef, useState } from "preact/hooks";
 import { useBrush } from "./brush";
 import { FONT, ink, prepare, useWidth } from "./canvas";
-import { visible, type Range } from "./chips";
+import { tokenName, type Range } from "./chips";
 import { lineColours, rgb } from "./colours";
 import { GAP as GAP_COLUMN, MADE_OF, scaleOf } from "./derived";
 import { brief, number } from "./numbers";
@@ -79,7 +79,7 @@ export function Overview({ tokens, columns, column, limit, mask, selected, range
     <figure class="overview">
       <div class="overview-box" ref={ref} tabIndex={0} role="slider" aria-label={say("整条回答", "The whole response")}
         aria-valuemin={0} aria-valuemax={tokens.length - 1} aria-valuenow={selected ?? 0}
-        aria-valuetext={selected === null ? undefined : `${selected} ${visible(tokens[selected].text)}`}>
+        aria-valuetext={selected === null ? undefined : `${selected} ${tokenName(tokens, selected)}`}>
         <canvas ref={canvas} {...brush}
           onPointerMove={(event) => {
             setOver(at(event, false));
@@ -106,7 +106,7 @@ function Reading({ t, tokens, columns, panels }: { t: number; tokens: readonly T
   const names = panels.flatMap((panel) => panel.names);
   return (
     <span class="reading">
-      t = {t} <b>{visible(tokens[t].text)}</b>
+      t = {t} <b>{tokenName(tokens, t)}</b>
       {names.map((name) => ` · ${SYMBOLS[name]} ${number(columns[name][t])}`).join("")}
     </span>
   );

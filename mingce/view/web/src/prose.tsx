@@ -15,6 +15,11 @@ export function Prose({ text, fill }: { text: string; fill: (name: string) => st
   );
 }
 
+/** A sentence whose symbols, such as s_t and V(s_{t+1}), are set as such. */
+export function WithSymbols({ text }: { text: string }) {
+  return <>{text.split(/(?<!\w)([A-Za-zα-ω]_(?:\w|\{[^}]*\}))(?!\w)/).map((part, i) => (i % 2 ? <Formula key={i} formula={part} /> : part))}</>;
+}
+
 function Filled({ text, fill }: { text: string; fill: (name: string) => string | null }) {
   return (
     <>

@@ -1,5 +1,5 @@
 /** A marked range of a response: its text, and each column's numbers over it. */
-import { visible, type Range } from "./chips";
+import { tokenName, type Range } from "./chips";
 import type { Book } from "./facts";
 import { inline } from "./formula";
 import { number } from "./numbers";
@@ -25,7 +25,7 @@ export function RangeAccount({ book, range: [first, last], texts, onSelect, onCl
   const slots = Array.from({ length: last - first }, (_, i) => first + i).filter((t) => mask === null || mask[t]);
   const text = rollout.tokens.slice(first, last).map((token) => token.text).join("").trim();
   const place = (t: number, value: Num) => (
-    <button type="button" class="plain" title={`t = ${t} ${visible(rollout.tokens[t].text)}`} onClick={() => onSelect(t)}>
+    <button type="button" class="plain" title={`t = ${t} ${tokenName(rollout.tokens, t)}`} onClick={() => onSelect(t)}>
       {number(value)} <small class="muted">{t}</small>
     </button>
   );

@@ -1,9 +1,10 @@
 /** Which rollout this is, what came of it, and the other samples of its prompt. */
 import { has, paths } from "./api";
 import { settingsRead } from "./credit";
+import { useKeys } from "./keys";
 import { number } from "./numbers";
 import { usePrefs } from "./prefs";
-import { to } from "./route";
+import { go, to } from "./route";
 import type { Num, Rollout } from "./types";
 
 interface RolloutHeadProps {
@@ -11,10 +12,16 @@ interface RolloutHeadProps {
   rollout: Rollout;
   /** The question too: the conversation does not stand below. */
   asked: boolean;
+  /** What of the address stays on the way to another rollout. */
+  keep: Record<string, string | null>;
 }
 
-export function RolloutHead({ id, rollout, asked }: RolloutHeadProps) {
+export function RolloutHead({ id, rollout, asked, keep }: RolloutHeadProps) {
   const { say } = usePrefs();
+  const { step, row, rows } = rollout;
+  const there = (other: number) => (other >= 0 && other < rows && has(paths.rollout(id, step, other)) ? to.rollout(id, step, other, keep) : null);
+  const [before, after] = [there(row - 1), there(row + 1)];
+  useKeys({ k: before === null ? undefined : () => go(before), j: after === null ? undefined : () => go(after) });
   const { info, settings } = rollout;
   const siblings = rollout.siblings.filter((one) => has(paths.rollout(id, rollout.step, one.row)));
   const parts = Object.entries((info.score_parts as Record<string, number> | null) ?? {});
@@ -32,7 +39,12 @@ export function RolloutHead({ id, rollout, asked }: RolloutHeadProps) {
         <h1>
           {say(`第 ${rollout.step} 步，第 ${rollout.row} 条回答`, `Step ${rollout.step}, rollout ${rollout.row}`)}
         </h1>
+        <nav class="walk beside" aria-label={say("前后的回答", "Rollouts before and after")}>
+          {before && <a href={before} title={say("按 k", "key: k")}>← #{row - 1}</a>}
+          {after && <a href={after} title={say("按 j", "key: j")}>#{row + 1} →</a>}
+        </nav>
         <nav class="walk siblings" aria-label={say("同一提示的其他回答", "Other samples of this prompt")}>
+          {siblings.length > 1 && <span class="muted">{say("同一提示", "same prompt")}</span>}
           {siblings.length > 1 &&
             siblings.slice(0, 16).map((one) => (
               <a

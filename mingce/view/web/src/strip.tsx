@@ -6,7 +6,7 @@
 import { useEffect, useLayoutEffect, useRef, useState } from "preact/hooks";
 import { FONT, type Ink, ink, prepare, useWidth } from "./canvas";
 import { useBrush } from "./brush";
-import { visible, type Range } from "./chips";
+import { tokenName, type Range } from "./chips";
 import { lineColours, paint } from "./colours";
 import { brief } from "./numbers";
 import { usePrefs } from "./prefs";
@@ -152,7 +152,7 @@ function draw(canvas: HTMLCanvasElement, props: StripProps, view: View): void {
     context.lineWidth = t === selected ? 2 : 1;
     context.stroke();
     context.fillStyle = color === "inherit" ? colour.muted : color;
-    context.fillText(fitted(context, visible(tokens[t].text), slot - 8), x(t) + slot / 2, TOKENS / 2);
+    context.fillText(fitted(context, tokenName(tokens, t), slot - 8), x(t) + slot / 2, TOKENS / 2);
   }
   context.restore();
 

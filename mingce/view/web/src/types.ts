@@ -200,6 +200,7 @@ export interface OpenRollout {
   segments: number[];
   clocks: RowClock[];
   more_tokens: boolean;
+  rows: number;
   account: RowAccount | null;
   missing: MissingColumn[];
 }
@@ -430,6 +431,7 @@ export interface WorstToken {
   row: number;
   token: number;
   value: number;
+  question: string;
   before: string;
   text: string;
   after: string;

@@ -78,16 +78,20 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
     });
   };
   const told = JSON.stringify(written(rollout, askedFor(rollout, query)));
+  const timer = useRef<ReturnType<typeof setTimeout> | undefined>(undefined);
+  useEffect(() => () => clearTimeout(timer.current), []);
   useEffect(() => {
-    if (view === "whatif" && told !== JSON.stringify(written(rollout, what))) setWhat(askedFor(rollout, query));
+    if (view !== "whatif" || told === JSON.stringify(written(rollout, what))) return;
+    clearTimeout(timer.current);
+    setWhat(askedFor(rollout, query));
   }, [told]); // an address that was pasted
   const latest = useRef(address); // the token may have been changed while the timer ran
   latest.current = address;
-  useEffect(() => {
-    const write = () => view === "whatif" && location.hash !== latest.current({}) && replace(latest.current({}));
-    const timer = setTimeout(write, 300);
-    return () => clearTimeout(timer);
-  }, [what]); // not at every pixel of a slider's way
+  const tried = (next: WhatIf) => {
+    setWhat(next);
+    clearTimeout(timer.current); // not at every pixel of a slider's way
+    timer.current = setTimeout(() => location.hash !== latest.current({}) && replace(latest.current({})), 300);
+  };
   const select = (token: number) => replace(address({ token }));
   const mark = (marked: Range | null) => replace(address({ range: marked, token: marked ? nearest(selected, marked) : selected }));
   const dialogue = useDialogue(id, rollout.step, rollout.row);
@@ -105,7 +109,8 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
   ];
   return (
     <>
-      <RolloutHead id={id} rollout={rollout} asked={view !== "microscope"} />
+      <RolloutHead id={id} rollout={rollout} asked={view !== "microscope"}
+        keep={{ column: column === preferred ? null : column, view: view === "microscope" ? null : view }} />
       <nav class="tabs" aria-label={say("看法", "Views")}>
         {tabs.map(([name, text]) => (
           <a key={name} href={address({ view: name })} aria-current={name === view ? "page" : undefined}>
@@ -116,7 +121,7 @@ function Open({ id, query, rollout: stored, words }: OpenProps) {
           <a href={to.through(id, { step: rollout.step, row: rollout.row })}>{say("随训练", "Through time")}</a>
         )}
       </nav>
-      {view === "whatif" && <WhatIfPanel rollout={rollout} what={what} onChange={setWhat} />}
+      {view === "whatif" && <WhatIfPanel rollout={rollout} what={what} onChange={tried} />}
       <Microscope
         {...{ book, words, column, selected, range, level }}
         prompt={view === "microscope"}

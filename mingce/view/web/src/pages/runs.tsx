@@ -54,11 +54,22 @@ export function Runs({ query }: { query: URLSearchParams }) {
                   {say("更早的运行", "Earlier runs")}
                 </button>
               )}
-              {picked.length >= 2 ? (
-                <Compare ids={picked} look={look} onLook={(how) => show(picked, how)} />
-              ) : (
-                all.length > 1 && <p class="muted hint">{say("勾选两个以上即可比较。", "Tick two or more to compare them.")}</p>
+              {all.length > 1 && (
+                <p class="muted hint picked" role="status">
+                  {picked.length < 2
+                    ? say("勾选两个以上即可比较。", "Tick two or more to compare them.")
+                    : say(`已勾选 ${picked.length} 个运行：`, `${picked.length} runs are ticked: `)}
+                  {picked.length >= 2 && (
+                    <button type="button" class="plain link" onClick={() => document.querySelector(".compare-runs")?.scrollIntoView()}>
+                      {say("看比较 ↓", "see them compared ↓")}
+                    </button>
+                  )}{" "}
+                  {picked.length > 0 && (
+                    <button type="button" class="plain link" onClick={() => show([], look)}>{say("全部取消", "Untick all")}</button>
+                  )}
+                </p>
               )}
+              {picked.length >= 2 && <Compare ids={picked} look={look} onLook={(how) => show(picked, how)} />}
             </>
           )
         }

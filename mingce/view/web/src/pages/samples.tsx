@@ -67,7 +67,7 @@ function Side({ id, step, row, query, found }: SamplesProps & { found: Through }
               ))}
             </select>
           </label>
-          <Legend limit={limit} symbol={column} />
+          <Legend limit={limit} symbol={column} column={column} />
         </div>
         <p class="muted hint">
           {say("淡色的是与所比那条相同的开头，◆ 标出第一处不同；← → 换一条来比。", "What is faint begins as the one it is compared with does, ◆ marks the first difference; ← → choose another to compare with.")}

@@ -45,7 +45,9 @@ export function Search({ id, query }: { id: string; query: URLSearchParams }) {
         <p class="muted" role="status" data-seen={state.busy ? undefined : state.seen}>
           {state.busy
             ? say("搜索中…", "Searching…")
-            : say(`看过 ${state.seen} 步，其中 ${state.steps.length} 步的 ${count} 条有它`, `In ${many(count, "rollout")} of ${many(state.steps.length, "step")}; ${many(state.seen, "step")} looked through`)}
+            : count === 0
+              ? say(`没有找到；看过 ${state.seen} 步`, `Nothing found; ${many(state.seen, "step")} looked through`)
+              : say(`看过 ${state.seen} 步，其中 ${state.steps.length} 步的 ${count} 条有它`, `In ${many(count, "rollout")} of ${many(state.steps.length, "step")}; ${many(state.seen, "step")} looked through`)}
           {!state.busy && state.left > 0 && say(`；还有 ${state.left} 步没有看。`, `; ${many(state.left, "step")} left.`)}
         </p>
       )}

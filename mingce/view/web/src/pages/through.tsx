@@ -1,8 +1,8 @@
 /** The same prompt across training: its answers step by step, and one token position followed through them. */
 import { useState } from "preact/hooks";
 import { AnswerList, useColumn } from "../answer_list";
-import { paths, runOf, useData } from "../api";
-import { visible } from "../chips";
+import { has, paths, runOf, useData, validationOf } from "../api";
+import { tokenName } from "../chips";
 import { paint } from "../colours";
 import { Await } from "../loading";
 import { largest, number } from "../numbers";
@@ -34,7 +34,7 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
           "answers" in found ? (
             <Answers id={id} prompt={found.question} answers={found.answers} />
           ) : (
-            <Prompts id={id} prompts={found.prompts} latest={run.data?.ledger_steps.at(-1) ?? null} />
+            <Prompts id={id} prompts={found.prompts} run={run.data} />
           )
         }
       </Await>
@@ -42,31 +42,59 @@ export function Through({ id, query }: { id: string; query: URLSearchParams }) {
   );
 }
 
-function Prompts({ id, prompts, latest }: { id: string; prompts: Recurring[]; latest: number | null }) {
+interface PromptsProps {
+  id: string;
+  prompts: Recurring[];
+  run: Run | null;
+}
+
+/** The held-out prompts, which every validation asks, before those of training, which seldom come twice. */
+function Prompts({ id, prompts, run }: PromptsProps) {
   const { say } = usePrefs();
-  if (prompts.length === 0) {
-    return (
-      <p class="card notice">
-        {say("没有重复出现的提示。", "No prompt recurs.")}{" "}
-        {latest !== null && <a href={to.step(id, latest)}>{say("从最后一步里选一条", "Choose a rollout of the last step")}</a>}
-      </p>
-    );
-  }
+  const own = id === runOf(id);
+  const asked = own && run !== null && run.validation_steps.length > 0 && has(paths.prompts(validationOf(id)));
+  const heldOut = useData<PromptsData>(asked ? paths.prompts(validationOf(id)) : null).data?.prompts ?? [];
+  const again = own ? prompts.filter((one) => one.steps > 1) : prompts;
+  const latest = run?.ledger_steps.at(-1) ?? null;
+  return (
+    <>
+      {heldOut.length > 0 && (
+        <>
+          <h2>{say("留出的提示", "Held-out prompts")}</h2>
+          <PromptList id={validationOf(id)} prompts={heldOut} />
+          <h2>{say("训练里不止一步有的提示", "Prompts that came in more than one step of training")}</h2>
+        </>
+      )}
+      {again.length > 0 && <PromptList id={id} prompts={again} />}
+      {again.length === 0 && (
+        <p class="card notice">
+          {own ? say("没有重复出现的提示。", "No prompt recurs.") : say("没有留出的提示。", "There are no held-out prompts.")}{" "}
+          {own && latest !== null && <a href={to.step(id, latest)}>{say("从最后一步里选一条", "Choose a rollout of the last step")}</a>}
+        </p>
+      )}
+    </>
+  );
+}
+
+function PromptList({ id, prompts }: { id: string; prompts: Recurring[] }) {
+  const { say } = usePrefs();
   return (
     <ul class="card prompt-list">
       {prompts.map((one) => (
         <li key={one.prompt}>
           <a href={to.through(id, { step: one.step, row: one.row })}>{one.question}</a>
-          <span class="muted">{say(`${one.answers} 个回答`, `${one.answers} answers`)}</span>
+          <span class="muted">{say(`${one.steps} 步，${one.answers} 个回答`, `${many(one.answers, "answer")} in ${many(one.steps, "step")}`)}</span>
         </li>
       ))}
     </ul>
   );
 }
 
+const many = (n: number, what: string): string => `${n} ${what}${n === 1 ? "" : "s"}`;
+
 function Answers({ id, prompt, answers }: { id: string; prompt: string; answers: Answer[] }) {
   const { say } = usePrefs();
-  const [column, setColumn, there] = useColumn(answers, "advantages");
+  const [column, setColumn, there] = useColumn(answers, "advantages", "values", "entropy");
   const [position, setPosition] = useState(0);
   const longest = Math.max(1, ...answers.map((answer) => answer.tokens.length));
   return (
@@ -134,7 +162,7 @@ function Position({ id, answers, position, columns }: PositionProps) {
               <td class="number">
                 <a href={to.rollout(id, answer.step, answer.row, { token: position })}>{answer.step}</a>
               </td>
-              <td class="token">{visible(answer.tokens[position].text)}</td>
+              <td class="token">{tokenName(answer.tokens, position)}</td>
               {columns.map(([name]) => {
                 const value = answer.columns[name]?.[position] ?? null;
                 const signed = name === "advantages" || name === "deltas" || name === "rewards";

@@ -85,9 +85,10 @@ function Tokens({ id, step, found, each, onMore }: TokensProps) {
                 <td class="number">{one.row}</td>
                 <td class="number">{one.token}</td>
                 <td class="around">
-                  <span class="muted">{one.before}</span>
+                  <span class="muted hit-question">{one.question}</span>
+                  <span>{one.before}</span>
                   <mark>{visible(one.text)}</mark>
-                  <span class="muted">{one.after}</span>
+                  <span>{one.after}</span>
                 </td>
               </tr>
             ))}
