@@ -112,7 +112,9 @@ def test_a_bad_row_of_a_parquet_file_is_named(tmp_path: Path) -> None:
 @pytest.mark.parametrize("suffix", [".parquet", ".jsonl", ".json"])
 def test_a_missing_prompt_is_named(tmp_path: Path, suffix: str) -> None:
     rows = [{key: value for key, value in row(2 * index).items() if key != "prompt"} for index in range(2)]
-    with pytest.raises(DataError, match=r"has no column `prompt` or `messages` or `question` .*ability"):
+    with pytest.raises(
+        DataError, match=r"has no column `prompt` or `messages` or `conversations` or `question` .*ability"
+    ):
         examples_of([write(tmp_path / f"a{suffix}", rows)])
 
 

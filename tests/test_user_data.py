@@ -28,6 +28,7 @@ from mingce.tasks.reasoning_gym import ReasoningGym
 from mingce.tasks.registry import load_task
 
 USER = {"role": "user", "content": "1+1?"}
+SYSTEM = {"role": "system", "content": "Be brief."}
 REPLY = {"role": "assistant", "content": "2"}
 RIGHT = (
     "def compute_score(data_source, solution_str, ground_truth, extra_info): return float(solution_str == ground_truth)"
@@ -65,8 +66,39 @@ def write(path: Path, *rows: dict[str, Any]) -> Path:
         ),
         (
             {"conversations": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}]},
-            Keys(("conversations",)),
+            Keys(),
             Example("a.jsonl:1", [USER], "2", "a", {}),
+        ),
+        (
+            {"chat": [{"from": "human", "value": "1+1?"}, {"from": "gpt", "value": "2"}], "system": "Be brief."},
+            Keys(("chat",)),
+            Example("a.jsonl:1", [SYSTEM, USER], "2", "a", {"system": "Be brief."}),
+        ),
+        (
+            {"messages": [SYSTEM, USER, REPLY], "system": "Else."},
+            Keys(),
+            Example("a.jsonl:1", [SYSTEM, USER], "2", "a", {"system": "Else."}),
+        ),
+        (
+            {"question": "1+1?", "system_prompt": " "},
+            Keys(),
+            Example("a.jsonl:1", [USER], None, "a", {"system_prompt": " "}),
+        ),
+        (
+            {"instruction": "Add.", "input": "1 and 1", "output": "2"},
+            Keys(("instruction",), ("output",)),
+            Example(
+                "a.jsonl:1",
+                [{"role": "user", "content": "Add.\n\n1 and 1"}],
+                "2",
+                "a",
+                {"input": "1 and 1", "output": "2"},
+            ),
+        ),
+        (
+            {"instruction": "1+1?", "input": "", "output": "2"},
+            Keys(("instruction",), ("output",), chat=False),
+            Example("a.jsonl:1", "1+1?", "2", "a", {"input": "", "output": "2"}),
         ),
         (
             {"prompt": [{"role": "user", "content": [{"type": "text", "text": "1+1?"}]}], "answer": [2]},

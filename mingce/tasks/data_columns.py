@@ -2,7 +2,9 @@
 
 | column | what it holds |
 |---|---|
-| `prompt`, `messages` or `question` | text, or messages, of which an assistant's at the end is the right answer |
+| `prompt`, `messages`, `conversations`, `question` | text, or messages; an assistant's at the end is the right answer |
+| `system`, `system_prompt` | optional: goes before messages that have none |
+| `input` | optional: the rest of an `instruction`, behind it |
 | `reward_model`, `answer` or `ground_truth` | optional: verl's `{"ground_truth": ...}`, or the ground truth itself |
 | `data_source` | optional: the name of the set, the file's if left out or null |
 | `extra_info` | optional; anything else the scorer wants to know; the other columns are added to it |
@@ -27,11 +29,11 @@ from mingce.tasks.data import Convert, Examples, Row
 from mingce.tasks.data_files import set_name
 from mingce.tasks.rows import Rows
 
-PROMPTS = ("prompt", "messages", "question")
+PROMPTS = ("prompt", "messages", "conversations", "question")
 ANSWERS = ("reward_model", "answer", "ground_truth")
 VERL = ("prompt", "data_source", "reward_model")
 LIKE_PROMPTS = (
-    "prompts", "questions", "problem", "problems", "instruction", "query", "input", "inputs", "text", "conversations",
+    "prompts", "questions", "problem", "problems", "instruction", "query", "input", "inputs", "text",
     "conversation", "message", "chat", "user", "task",
 )  # fmt: skip
 LIKE_ANSWERS = (
@@ -39,6 +41,9 @@ LIKE_ANSWERS = (
     "gold", "output", "outputs", "response", "completion", "reference",
 )  # fmt: skip
 """What people call them too; never taken unasked, only offered."""
+SYSTEM = ("system", "system_prompt")
+MORE = {"instruction": "input"}
+"""Columns with the rest of a question, as in Alpaca's data."""
 ROLES = {"human": "user", "gpt": "assistant", "chatgpt": "assistant", "bot": "assistant", "model": "assistant"}
 """Of messages with `from` and `value`."""
 
@@ -152,8 +157,13 @@ def _example(columns: _Columns, row: Row, uid: str) -> Example:
     if isinstance(prompt, list) and len(prompt) > 1 and prompt[-1]["role"] == "assistant":
         *prompt, reply = prompt
         truth = reply["content"] if truth is None else truth
-    if isinstance(prompt, str) and columns.chat:
-        prompt = [{"role": "user", "content": prompt}]
+    if isinstance(prompt, str):
+        rest = row.get(MORE.get(columns.prompt, ""))
+        prompt = f"{prompt}\n\n{rest}" if isinstance(rest, str) and rest.strip() else prompt
+        prompt = [{"role": "user", "content": prompt}] if columns.chat else prompt
+    if isinstance(prompt, list) and all(message["role"] != "system" for message in prompt):
+        said = next((row[name] for name in SYSTEM if isinstance(row.get(name), str) and row[name].strip()), None)
+        prompt = prompt if said is None else [{"role": "system", "content": said}, *prompt]
     named = None if columns.source is None else row.get(columns.source)
     source = columns.set_name if named is None else named
     if not isinstance(source, str) or not source:
