@@ -171,7 +171,7 @@ NASTY = (
 )
 def test_however_a_function_ends_it_is_a_failure_of_its_row(tmp_path: Path, bad: str, reason: str) -> None:
     reward = scorer(tmp_path, NASTY)
-    with pytest.raises(RewardError, match=rf"the reward of e1 failed \({reason}"):
+    with pytest.raises(RewardError, match=rf"the reward of e1 failed \((reward.py, line \d+: )?{reason}"):
         scored(reward, ["ok", bad, "ok"])
     got = scored(reward, ["ok", bad, "ok"], on_error=0.0)
     assert [score.score for score in got] == [1.0, 0.0, 1.0]

@@ -85,7 +85,7 @@ def test_a_function_of_trls_kind_gets_the_batch_with_its_columns(tmp_path: Path)
         "short": "line .* returned 1 rewards for 3 answers",
         "asks": "asks for 'solution', which is no column of the data; there are answer, ",
         "near": "did you mean 'answer'?",
-        "breaks": "the reward of b failed .ValueError: invalid literal",
+        "breaks": "the reward of b failed .trl.py, line 30: ValueError: invalid literal",
     }.items():
         with pytest.raises(RewardError, match=why):
             scores(name)
@@ -125,7 +125,7 @@ def test_an_async_function_scores_the_answers_of_a_batch_at_once(tmp_path: Path)
     scores = score_all(scorer, EXAMPLES, ANSWERS, workers=1, on_error=-1.0)
     assert [score.score for score in scores] == [1.0, -1.0, 1.0]
     assert scores[0].parts["level"] == 1
-    with pytest.raises(RewardError, match=r"the reward of b failed .KeyError"):
+    with pytest.raises(RewardError, match=r"the reward of b failed .later.py, line 12: KeyError"):
         score_all(scorer, EXAMPLES, ANSWERS, workers=1)
     late = FunctionScorer(f"{tmp_path}/later.py:late")
     with pytest.raises(RewardError, match=r"the reward of c failed .it took longer than the time limit of 0\.5 s"):

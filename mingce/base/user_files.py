@@ -92,6 +92,14 @@ def last_line(error: BaseException) -> str:
     return f"{type(error).__name__}: {said}" if said else type(error).__name__
 
 
+def own_line(error: BaseException) -> str:
+    """The same, behind the deepest line of a file of the person's own where there is one."""
+    for frame in reversed(traceback.extract_tb(error.__traceback__)):
+        if (file := Path(frame.filename)) in _ran:
+            return f"{file.name}, line {frame.lineno}: {last_line(error)}"
+    return last_line(error)
+
+
 def place(error: BaseException, path: Path) -> str:
     """The file and line where it happened: a syntax error's own, else the deepest line within the file."""
     if isinstance(error, SyntaxError) and error.lineno is not None:

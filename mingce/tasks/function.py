@@ -22,7 +22,7 @@ from typing import Any
 
 from mingce.base.errors import RewardError
 from mingce.base.paths import resolved
-from mingce.base.user_files import find_callable, last_line, run_file, split_file_spec
+from mingce.base.user_files import find_callable, own_line, run_file, split_file_spec
 from mingce.tasks import trl_function
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import Failure, too_slow
@@ -97,7 +97,7 @@ class FunctionScorer:
                 except Exception as error:
                     if limit.expired() and time_limit is not None:
                         return too_slow(time_limit)
-                    return Failure(last_line(error), traceback.format_exc())
+                    return Failure(own_line(error), traceback.format_exc())
 
         return await asyncio.gather(*map(one, examples, responses))
 

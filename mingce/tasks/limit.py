@@ -17,7 +17,7 @@ from types import FrameType
 from typing import Any, Protocol, TypeVar
 
 from mingce.base.errors import RewardError, SettingError
-from mingce.base.user_files import last_line
+from mingce.base.user_files import own_line
 from mingce.tasks.base import Example, Score
 
 
@@ -103,7 +103,7 @@ def _tried(call: Callable[[], _Result]) -> _Result | Failure:
     except RewardError as error:
         return Failure(str(error).rstrip("."), traceback.format_exc())
     except (Exception, SystemExit) as error:
-        return Failure(last_line(error), traceback.format_exc())
+        return Failure(own_line(error), traceback.format_exc())
 
 
 def scored_here(

@@ -22,7 +22,7 @@ from types import ModuleType
 
 from mingce.base.errors import RewardError
 from mingce.base.machine import is_running
-from mingce.base.user_files import last_line
+from mingce.base.user_files import last_line, own_line
 from mingce.tasks.base import Example, Score
 from mingce.tasks.limit import SEEDED, Failure, scored, scored_together, seed_generators
 
@@ -83,7 +83,7 @@ def _outcomes(
             return scored_together(scorer, examples, responses, seeds[0], time_limit)  # type: ignore[arg-type]
         return [scored(scorer, *row) for row in rows]
     except BaseException as error:  # KeyboardInterrupt and its like: here they can only be the scorer's own
-        return [Failure(last_line(error), traceback.format_exc(), together=len(rows) > 1)] * len(rows)
+        return [Failure(own_line(error), traceback.format_exc(), together=len(rows) > 1)] * len(rows)
 
 
 def _tidy(directory: str) -> None:
