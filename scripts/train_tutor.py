@@ -45,6 +45,8 @@ LIGHT = {"c": 0.4, "z": 0.5}
 RAREST = 255
 SHORTEST_ANSWER = 9
 _SENTENCES = re.compile(r"[。；]|(?<=[a-z\d`])[.;] ")
+OUTSIDE = 1.2
+"""How much a sentence of what is none of our business weighs."""
 LEAST = 2
 """A feature that fewer sentences have is no feature."""
 
@@ -90,7 +92,7 @@ def topic_samples() -> list[Sample]:
     samples += [(text, topic, 1.0) for text, topic in written_questions()]
     samples += [(text, point.partition(POINT)[0], 0.8) for text, point in reworded()]
     samples += [(text, topic, 0.5) for text, topic in generated_questions()]
-    samples += [(text, OTHER, 0.5) for text in outside()]
+    samples += [(text, OTHER, OUTSIDE) for text in outside()]
     unknown = {name for _, name, _ in samples} - {*TOPICS, OTHER}
     assert not unknown, f"no such topics: {unknown}"
     return samples
@@ -113,7 +115,7 @@ def point_samples() -> list[Sample]:
     assert not unknown, f"no such points: {unknown}"
     pointed = {topic.id for topic in TOPICS.values() if topic.points}
     samples += [(text, f"{name}{POINT}", 0.1) for text, name in generated_questions() if name in pointed]
-    samples += [(text, OTHER, 0.5) for text in outside()]
+    samples += [(text, OTHER, OUTSIDE) for text in outside()]
     return samples
 
 
