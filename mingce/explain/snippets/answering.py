@@ -12,6 +12,7 @@ from mingce.base.texts import named, sentence, texts
 from mingce.explain.answer import Answer, example_line, legible
 from mingce.explain.code_refs import CodeRef, resolve
 from mingce.explain.snippets import running
+from mingce.explain.snippets.by_hand import BY_HAND
 from mingce.explain.snippets.environment import following
 from mingce.explain.snippets.formulas import Formula, Symbol, find_formula
 from mingce.explain.snippets.judging import judged
@@ -37,6 +38,7 @@ _POLICY = {
     "vf_clipped", "vf_max", "vf_loss", "vf_clipfrac", "total_loss", "detach",
 }  # fmt: skip
 """Lines about an update: they show nothing where old and new policy are equal."""
+_OBSCURE = {"last_position", "fill_log_probs"}
 _GROUP = {
     "group_mean", "group_std", "group_norm", "group_scale", "group_centre", "rloo_baseline", "rloo_step",
     "opo_baseline",
@@ -66,10 +68,28 @@ def has_bug(text: str) -> bool:
     return reading is not None and any(match.bug for match in reading.matches)
 
 
+def is_explained(text: str) -> bool:
+    """Whether the pasted code is a line that the answer says the purpose of by itself."""
+    snippet, reading = _read(text)
+    return snippet is not None and reading is not None and _alone(reading) is not None
+
+
+def _alone(reading: Reading) -> Match | None:
+    """A line that means nothing to most readers unless its purpose is said."""
+    known = [match for match in reading.matches if match.kind]
+    return known[0] if len(known) == 1 and known[0].kind in _OBSCURE else None
+
+
 @lru_cache(maxsize=8)
 def _read(text: str) -> tuple[Snippet | None, Reading | None]:
     snippet = read_snippet(text)
-    return snippet, None if snippet is None else judged(read_lines(statements(snippet.code)))
+    return snippet, None if snippet is None else judged(read_lines(statements(snippet.code)), _around(snippet))
+
+
+def _around(snippet: Snippet) -> str:
+    """The prose and the comments."""
+    comments = " ".join(line.partition("#")[2] for line in snippet.code.split("\n"))
+    return f"{snippet.question} {comments}"
 
 
 def _is_about_ppo(snippet: Snippet, reading: Reading) -> bool:
@@ -105,18 +125,21 @@ def _code_answer(snippet: Snippet, reading: Reading, rollout: Rollout, lang: str
     if found or len(reading.matches) > 2 or _DOUBTS.search(snippet.question):
         parts += found or [phrase("no_bug_in_known" if unknown else "no_bug", lang)]
     parts.append("\n".join(_items(reading, numbers, scenes[0], lang)))
+    if asked is None and (alone := _alone(reading)) is not None:
+        parts.append(_said("line_why", alone.kind or "", lang))
     if unknown and len(unknown) < len(reading.matches):
         comma = "、" if lang == "zh" else ", "
         lines = comma.join(f"`{_short(one.line.text)}`" for one in unknown[:3])
         parts.append(phrase("unknown", lang, lines=lines))
     parts += _notes(reading, lang)
-    parts += _variants([scenes[0], *variants], lang)
+    lines = _numbered(reading, numbers)
+    parts += _variants([*(scenes[:1] if lines else []), *variants], lang)
     return Answer(
         lang,
         "\n\n".join(parts),
         title=phrase("title", lang),
         about=_about(used, rollout, lang),
-        lines=tuple(_numbered(reading, numbers)),
+        lines=tuple(lines),
         code=_code(reading),
     )
 
@@ -164,16 +187,26 @@ def _bugs(reading: Reading, rollout: Rollout, scenes: Sequence[Scene], lang: str
         if match.bug is None:
             continue
         said = phrase("bug", lang, line=_short(match.line.text), text=_said("line_bugs", match.bug, lang))
+        if match.bug == "loop_forward" and (name := _stacked_as_filled(reading)):
+            said += ("" if lang == "zh" else " ") + phrase("turn_list", lang, name=name)
         numbers, where = _bug_numbers(match, rollout, scenes, lang)
         found.append(f"{said} {numbers}".rstrip() if lang == "en" else said + numbers)
         used += [where] if where is not None else []
     return found, used
 
 
+def _stacked_as_filled(reading: Reading) -> str | None:
+    """The list that the loop fills and that is stacked as it is."""
+    text = "\n".join(match.line.text for match in reading.matches)
+    filled = re.search(r"\b(\w+)\.append\(", text)
+    stacked = filled and re.search(rf"stack\({filled[1]}\b(?!\[::-1\])", text)
+    return filled[1] if filled and stacked else None
+
+
 def _bug_numbers(match: Match, rollout: Rollout, scenes: Sequence[Scene], lang: str) -> tuple[str, Scene | None]:
     gradient = any(bug.id == match.bug and bug.gradient for bug in BUGS)
-    if match.bug in _BY_HAND:
-        pair = _BY_HAND[match.bug](scenes[0])
+    if match.bug in BY_HAND:
+        pair = BY_HAND[match.bug](scenes[0])
         if pair is None:
             return "", None
         if match.bug == "slice_late":
@@ -196,43 +229,6 @@ def _compared(one: Contrast, lang: str) -> str:
 
 def _listed(row: Sequence[float]) -> str:
     return shown(row[0]) if len(row) == 1 else listed(row)
-
-
-def _shifted_values(one: Scene) -> tuple[list[float], list[float]] | None:
-    values = one.environment["values"].numbers()
-    return (values[1:2] or [0.0], values[:1]) if values else None
-
-
-def _forward(one: Scene) -> tuple[list[float], list[float]] | None:
-    """The recursion run from the front: what comes out, and what should."""
-    here = one.environment
-    decay = here["gamma"].number() * here["lam"].number()
-    carried, wrong = 0.0, []
-    for delta in here["deltas"].numbers():
-        carried = delta + decay * carried
-        wrong.append(carried)
-    return wrong, here["advantages"].numbers()
-
-
-def _turned(one: Scene) -> tuple[list[float], list[float]] | None:
-    right = one.environment["advantages"].numbers()
-    return right[::-1], right
-
-
-def _negated(one: Scene) -> tuple[list[float], list[float]] | None:
-    right = one.environment["kl"].numbers() if "kl" in one.environment else []
-    return ([-x for x in right], right) if right else None
-
-
-def _cancelled(one: Scene) -> tuple[list[float], list[float]] | None:
-    right = one.environment["ratio"].numbers()
-    return [0.0] * len(right), right
-
-
-_BY_HAND = {
-    "slice_late": _shifted_values, "loop_forward": _forward, "list_not_reversed": _turned, "kl_arguments": _negated,
-    "old_not_detached": _cancelled,
-}  # fmt: skip
 
 
 def _scenes(reading: Reading, rollout: Rollout) -> list[Scene]:
@@ -308,7 +304,8 @@ _PLAIN_LOOP = {"gae_step"}
 
 
 def _notes(reading: Reading, lang: str) -> list[str]:
-    keys = dict.fromkeys(match.note for match in reading.matches if match.note and match.bug is None)
+    said = [match.note for match in reading.matches if match.bug is None or match.note == "unmasked"]
+    keys = dict.fromkeys(note for note in said if note)
     kinds = {match.kind for match in reading.matches}
     found = [key for key in keys if key]
     if "score_place" in kinds:

@@ -8,14 +8,21 @@ from dataclasses import replace
 from mingce.explain.snippets.matching import Match, Reading
 from mingce.explain.snippets.roles import INDICES, candidates
 from mingce.explain.snippets.shapes import names_in, targets_of, value_of
+from mingce.explain.snippets.together import across, is_plain_mean
 
 _SUMMED = {"pg_loss": "mean_unmasked", "vf_loss": "mean_unmasked", "whiten": "whiten_unmasked"}
 _STANDARDISED = {"group_norm", "group_scale", "whiten"}
+_LOSSES = {"clip_of_product", "clip_missing_min", "value_loss_min", "min_in_loss", "max_in_objective", "loss_sign"}
+"""Bugs beside which a plain mean is worth a word."""
 _CARRYING = {"gae_step", "discounted_return", "carry_advantage"}
 
 
-def judged(reading: Reading) -> Reading:
-    """With the bugs that are seen only from several lines, or from the writing of a line of a known kind."""
+def judged(reading: Reading, said: str = "") -> Reading:
+    """With the bugs that are seen only from several lines, or from the writing of a line of a known kind.
+
+    `said` is what stands around the code: its comments and the prose.
+    """
+    reading = Reading(across(reading, said), reading.roles, reading.flat)
     names = {name for match in reading.matches for name in names_in(value_of(match.line.node))}
     masked = any({"response_mask", "padding_mask"} & set(candidates(name)) for name in names)
     matches = []
@@ -32,7 +39,8 @@ def judged(reading: Reading) -> Reading:
             bug = "loop_forward" if _carries(match.line.node, reading) else None
         if bug is not None and match.shape is None and _is_unclear(match, reading):
             bug = None
-        matches.append(replace(match, bug=bug))
+        plain = bug in _LOSSES and is_plain_mean(value_of(match.line.node))
+        matches.append(replace(match, bug=bug, note="unmasked" if plain else match.note))
     return Reading(matches, reading.roles, reading.flat)
 
 

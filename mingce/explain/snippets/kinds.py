@@ -215,7 +215,7 @@ STRUCTURAL = (
     "slice_state", "slice_token", "carry_init", "list_init", "length", "loop_reversed", "loop", "append",
     "stack_reversed", "mask_column", "clamp_safety", "score_place", "fill_padding", "zeros", "temperature",
     "group_collect",
-    "detach", "slice_shift", "ref_log_probs", "optimizer_step",
+    "detach", "slice_shift", "ref_log_probs", "optimizer_step", "last_position", "fill_log_probs",
 )  # fmt: skip
 """Kinds that are recognised by how they are written: see `shapes`."""
 
@@ -234,8 +234,11 @@ BUGS: tuple[Bug, ...] = (
     Bug("ratio_of_itself", "ratio", ("exp(new_log_probs - new_log_probs)",), ("ratio",)),
     Bug("ratio_without_exp", "ratio", ("new_log_probs - old_log_probs",), ("ratio",)),
     Bug("ratio_of_log_probs", "ratio", ("new_log_probs / old_log_probs",)),
-    Bug("ratio_detached", "ratio", ("exp(log_ratio).detach()",), ("ratio",), gradient=True),
+    Bug("ratio_detached", "ratio", ("exp(log_ratio).detach()", "exp(log_ratio.detach())",
+        "exp(new_log_probs.detach() - old_log_probs)"), ("ratio",), gradient=True),
     Bug("loss_detached", "pg_max", ("pg_max.detach()",), ("pg_loss", "pg_max", "loss_mat"), gradient=True),
+    Bug("clip_missing_min", "pg_loss", ("masked_mean(pg_clipped, response_mask)", "mean(pg_clipped)",
+        "-masked_mean(surrogate_clipped, response_mask)", "-mean(surrogate_clipped)"), ("pg_loss", "loss_mat")),
     Bug("loss_detached", "pg_plain", ("pg_plain.detach()",), ("pg_plain",), gradient=True),
     Bug("clip_bounds", "clipped_ratio", ("clip(ratio, 1 - eps, eps)", "clip(ratio, -eps, eps)",
          "clip(ratio, eps, 1 + eps)",
@@ -296,7 +299,9 @@ BUGS: tuple[Bug, ...] = (
     Bug("value_clip_zero", "value_clip", ("clip(new_values, -eps_value, eps_value)",)),
     Bug("value_clip_returns", "value_clip", ("clip(new_values, returns - eps_value, returns + eps_value)",)),
     Bug("value_loss_min", "vf_max", ("minimum(vf_plain, vf_clipped)",)),
-    Bug("value_loss_min", "vf_loss", ("0.5 * masked_mean(minimum(vf_plain, vf_clipped), response_mask)",)),
+    Bug("value_loss_min", "vf_loss", ("0.5 * masked_mean(minimum(vf_plain, vf_clipped), response_mask)",
+        "masked_mean(minimum(vf_plain, vf_clipped), response_mask)", "0.5 * mean(minimum(vf_plain, vf_clipped))",
+        "mean(minimum(vf_plain, vf_clipped))"), word="min"),
     Bug("value_target", "vf_plain", ("square(new_values - rewards)", "square(new_values - advantages)",
         "square(new_values - values)", "square(new_values - whitened_advantages)")),
     Bug("value_target", "vf_loss", ("mean(square(new_values - advantages))", "mean(square(new_values - rewards))",
@@ -325,6 +330,9 @@ SHAPE_BUGS = {
     "loop_forward": "loop", "list_not_reversed": "stack_reversed", "kl_arguments": "kl_k1", "mean_unmasked": "pg_loss",
     "whiten_unmasked": "whiten", "old_not_detached": "detach", "std_without_epsilon": "group_norm",
     "ref_is_policy": "ref_log_probs", "clip_sides_swapped": "clipped_ratio", "step_each_micro": "optimizer_step",
+    "old_each_minibatch": "detach", "reward_of_current": "reward", "returns_of_trained": "returns",
+    "clip_of_product": "pg_loss", "clip_of_log_ratio": "clipped_ratio", "group_axis": "group_mean",
+    "value_detached": "vf_loss",
 }  # fmt: skip
 """Bugs that are seen from how lines are written, with the kind they are bugs of."""
 

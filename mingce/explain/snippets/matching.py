@@ -122,7 +122,7 @@ class _Matcher:
 
     def _after_shape(self, line: Line, shape: Shape) -> None:
         """What a line seen by its writing leaves behind: the right thing, so that later lines are not blamed."""
-        known = {"stack_reversed": "advantages"}
+        known = {"stack_reversed": "advantages", "value_clip": "value_clip"}
         for name in targets_of(line.node):
             role = known.get(shape.kind)
             if role is None and shape.kind == "mask_column":

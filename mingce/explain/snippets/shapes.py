@@ -172,11 +172,11 @@ def _has_slice(node: ast.AST) -> bool:
 def _copies_new(target: str, value: ast.expr, everything: list[Line]) -> bool:
     """`old_log_prob = log_prob`: the old policy is the very tensor that is trained."""
     name = variable_of(value)
-    is_new = name is not None and _role(name) == "new_log_probs" and not _is_old(name, everything)
+    is_new = name is not None and _role(name) == "new_log_probs" and not is_old(name, everything)
     return is_new and _role(target) == "old_log_probs"
 
 
-def _is_old(name: str, lines: list[Line]) -> bool:
+def is_old(name: str, lines: list[Line]) -> bool:
     """Whether the same code has another name for the new log-probs: then this one is the old policy's."""
     others = {one for line in lines for one in names_in(value_of(line.node))} - {name}
     return any(candidates(one)[:1] == ("new_log_probs",) and re.search("new|cur", one) for one in others)
@@ -268,7 +268,7 @@ def _number(node: ast.expr) -> float | None:
 
 
 def _filled(call: ast.Call, targets: list[str], everything: list[Line]) -> Shape | None:
-    return Shape("fill_padding")
+    return Shape("fill_log_probs" if targets and _role(targets[0]) in _LOG_PROBS else "fill_padding")
 
 
 def _zeros(call: ast.Call, targets: list[str], everything: list[Line]) -> Shape | None:

@@ -17,6 +17,14 @@ _HELD_UP = re.compile(r"\+|clamp|max|eps|clip")
 _OF_POLICY = re.compile(r"(?:self\.)?(?:\w*_)?(?:actor|policy|model)\w*(?:\.\w+)?\(")
 _LOG_PROBS_OF = re.compile(r"log_?p|forward")
 _SWAPPED = re.compile(r"\b1(?:\.0)? - [\w.]*(?:high|upper)\b.*\b1(?:\.0)? \+ [\w.]*(?:low|lower)\b")
+_LAST_POSITION = re.compile(
+    r"(?P<mask>\w+)\.(?:size\(-?1\)|shape\[-?1\]) - 1 - "
+    r"(?P=mask)(?:\.\w+\(\))*\.(?:fliplr\(\)|flip\([^()]*\))\.argmax\(.*\)"
+)
+_VALUE_CLIP = re.compile(
+    r"(?:torch\.(?:clamp|clip)\((?P<one>\w+), |(?P<other>\w+)\.(?:clamp|clip)\()"
+    r"(?:min=)?(?P<old>[\w.]+) - (?P<range>\d*\.\d+), (?:max=)?(?P=old) \+ (?P=range)\)"
+)
 _CLIPPED = re.compile(r"\b(?:clamp|clip)\(")
 _UPDATE = re.compile(r"(?:\w+\.)*(?:opt\w*|\w*optim\w*)\.(?:step|zero_grad)\(.*\)")
 
@@ -29,6 +37,12 @@ def written(line: Line, everything: list[Line]) -> Shape | None:
     text = ast.unparse(value)
     if not targets:
         return _update(line, text, everything)
+    last = _LAST_POSITION.fullmatch(text)
+    if last is not None and candidates(last["mask"])[:1] == ("response_mask",):
+        return Shape("last_position")
+    clipped = _VALUE_CLIP.fullmatch(text)
+    if clipped is not None and _is_value_clip(clipped):
+        return Shape("value_clip")
     across = _ACROSS.fullmatch(text)
     if across is not None:
         return Shape("group_norm", None if _HELD_UP.search(across["below"]) else "std_without_epsilon")
@@ -37,6 +51,12 @@ def written(line: Line, everything: list[Line]) -> Shape | None:
     if _CLIPPED.search(text) and _SWAPPED.search(text):
         return Shape("clipped_ratio", "clip_sides_swapped")
     return None
+
+
+def _is_value_clip(found: re.Match[str]) -> bool:
+    """The new value within a range, given as a number, around the old one."""
+    new, old = found["one"] or found["other"], found["old"].rpartition(".")[2]
+    return "new_values" in candidates(new) and candidates(old)[:1] == ("values",) and new != old
 
 
 def _is_the_policys(text: str, everything: list[Line]) -> bool:

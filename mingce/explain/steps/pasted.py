@@ -12,7 +12,7 @@ from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.subject import guess_topics
-from mingce.explain.snippets import has_bug, snippet_answer
+from mingce.explain.snippets import has_bug, is_explained, snippet_answer
 from mingce.explain.snippets.reading import is_program, read_snippet
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
@@ -49,14 +49,15 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     prose = "\n".join(line for line in text.splitlines() if not _CODE.search(line))
     topics = [guess.name for guess in guess_topics(prose)[:1] if guess.probability >= CLEARLY] if prose.strip() else []
-    about = _PROSE.search(prose or text) and not has_bug(turn.request.text)
+    wrong = has_bug(turn.request.text)
+    about = _PROSE.search(prose or text) and not wrong and not is_explained(turn.request.text)
     found = [one for one in turn.points[:1] if one.probability >= LIKELY and about]
     topic, mark, name = found[0].name.partition(POINT) if found else (OTHER, "", "")
     if name:
         talk.mark(topic, mark + name)
         said = part_text(TOPICS[topic], legible(talk.rollout), talk.at(), mark + name, talk.lang)
         answer = replace(answer, text=f"{said}\n\n{answer.text}")
-    elif topics:
+    elif topics and not wrong:
         answer = with_definition(answer, topics[0], talk.lang)
     return replace(answer, choices=answer.choices or talk.near(turn))
 
