@@ -21,7 +21,7 @@ from mingce.explain.compose import derived, told
 from mingce.explain.menu import obey
 from mingce.explain.openings import fits, without_verdict
 from mingce.explain.patterns import within_reason
-from mingce.explain.question.changes import Impossible, apply_request
+from mingce.explain.question.changes import Impossible, apply_request, started_from
 from mingce.explain.question.classifier import OTHER, Guess
 from mingce.explain.question.places import Place, read_places
 from mingce.explain.question.quantities import read_quantities
@@ -35,9 +35,12 @@ from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
 from mingce.record.rollout import Rollout
 
+_ABOUT_SETTING = {"gamma": "gamma_lambda", "lam": "gamma_lambda", "beta": "kl_where", "clip": "ppo_clip"}
+"""What a change of a setting is about."""
 OFFERED, REMEMBERED, LONGEST_CONTEXT, FEW_SIGNS = 3, 8, 120, 3
 STARTERS = ("five_quantities", "state_action_index", "mc_vs_gae")
 """Offered where not even a near topic is found."""
+_DIGIT = re.compile(r"\d")
 _CHINESE = re.compile(r"[一-鿿]")
 _LATIN = re.compile(r"[A-Za-z]{2,}")
 _ASKS = re.compile(r"\b(?:what|how|why|which|does|compute|explain|please)\b", re.IGNORECASE)
@@ -134,6 +137,8 @@ class Conversation:
         self.told: list[tuple[str, str]] = []  # topics and their parts, as they were told
         self.sum: Sum | None = None  # the last sum over typed lists
         self.setting: str | None = None  # the setting spoken of last
+        self.moved: str | None = None  # the setting that the last number was changed by
+        self.code = ""  # the code pasted last
         self.key = level  # the level or part of the last answer
         self.said: set[tuple[object, ...]] = set()
         self.before: list[Rollout] = []  # examples talked of earlier
@@ -183,7 +188,7 @@ class Conversation:
             return answer
         earlier = self.rollout
         if request.changes:
-            self._change(request)
+            earlier = self._change(request)
         context = "" if self.topic is None else self.title(self.topic)
         turn = Turn(request, self.read_places(request.subject), earlier, context, self._at_hand(), self.last)
         self.last = request.subject[:LONGEST_CONTEXT]
@@ -198,6 +203,8 @@ class Conversation:
         """The last topic, or that of the last number, and those related to it."""
         topic = TOPIC_OF.get(self.quantity.partition("(")[0]) if self.quantity else self.topic
         moved = ("gamma_lambda",) if self.last and self.setting in ("gamma", "lam") else ()
+        if self.quantity and self.moved:
+            topic = _ABOUT_SETTING[self.moved]
         return moved if topic is None else (topic, *TOPICS[topic].related, *moved)
 
     def _summed(self, request: Request) -> Answer | None:
@@ -209,6 +216,8 @@ class Conversation:
         if found is None:
             return None
         again = ("sum", found[0].text) in self.said
+        if again and not _DIGIT.search(request.text):
+            return None
         if again and (request.wants & {"why", "what_if", "lost", "claim"} or found[1].same_numbers(self.sum)):
             return None  # a sum that was told is not asked for again
         answer, self.sum = found
@@ -234,12 +243,16 @@ class Conversation:
         request = read_request(question)
         return request.changes and not request.rest
 
-    def _change(self, request: Request) -> None:
+    def _change(self, request: Request) -> Rollout:
+        """Changes the example; gives what it is to be compared with."""
         changed = apply_request(request, self.rollout, self.lang)
+        before = started_from(request, self.rollout)
+        self.moved = next((name for name in request.settings if name in _ABOUT_SETTING), None)
         self.remember()
         self.rollout = changed
         if self.token not in self.slots():
             self.token = None
+        return before
 
     def _chosen(self, number: int) -> Answer:
         if not 1 <= number <= len(self.choices):
@@ -250,7 +263,7 @@ class Conversation:
 
     def tell(self, topic_id: str, key: str, *, alone: bool = False) -> Answer:
         """A topic at a level, or one of its parts; that `alone`, or followed by the engineer's answer."""
-        self.topic, self.quantity, self.key = topic_id, None, key
+        self.topic, self.quantity, self.key, self.moved = topic_id, None, key, None
         self.told.append((topic_id, key))
         self.mark(topic_id, key)
         mark = (lambda topic, part: True) if alone else self.mark

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 from mingce.algorithms import reference
@@ -54,6 +55,25 @@ def apply_request(request: Request, rollout: Rollout, lang: str) -> Rollout:
         settings |= {"clip_low": request.settings["clip"], "clip_high": request.settings["clip"]}
     if "after" in request.settings:
         rollout = replace(rollout, bootstrap=request.settings["after"])
+    return example.changed(rollout, None, **settings)
+
+
+_FROM = re.compile(
+    r"(?:从|由|\bfrom)\s*([-−+]?(?:\d+\.?\d*|\.\d+)(?:e-?\d+)?)\s*(?:[调改变升降加减提增大小高低]{0,3}\s*(?:到|成|为|至)|\bto\b)",
+    re.IGNORECASE,
+)
+
+
+def started_from(request: Request, rollout: Rollout) -> Rollout:
+    """What a change begins with: "β from 0.001 to 0.1" does not begin with the example's."""
+    start = _FROM.search(request.text)
+    names = [name for name in request.settings if name in ("gamma", "lam", "beta", "clip")]
+    if start is None or len(names) != 1 or request.columns:
+        return rollout
+    number, (symbol, least, largest, _) = float(start[1].replace("−", "-")), _RANGES[names[0]]
+    if not least <= number <= largest:
+        return rollout
+    settings = {"clip_low": number, "clip_high": number} if symbol == "ε" else {names[0]: number}
     return example.changed(rollout, None, **settings)
 
 

@@ -39,6 +39,13 @@ _INDEX = re.compile(
     r"(?:_\{?(\d{1,5})\}?|\[(?:\s*:\s*,)?\s*(\d{1,5})\s*\]|\((\d{1,5})\))",
     re.I,
 )  # fmt: skip
+_EXCEPT = re.compile(
+    r"除了?(?:掉|去)?[^，,。？?！!]{1,12}|\b(?:except(?: for)?|other than|besides|apart from)\b[^,.?!]{1,24}",
+    re.IGNORECASE,
+)
+_SIGNS = {"逗号": "，", "comma": ",", "感叹号": "！", "exclamation mark": "!", "句号": "。", "full stop": "."}
+"""Punctuation by its name."""
+_WIDE = {"，": ",", "！": "!", "。": "."}
 _QUOTED = re.compile(r"[“\"'‘「『`]([^”\"'’」』`]{1,24})[”\"'’」』`]")
 
 
@@ -53,6 +60,7 @@ class Place:
 
 def read_places(text: str, tokens: Sequence[str], slots: Sequence[int]) -> list[Place]:
     """The tokens a text names, in its order; indices may lie outside the response."""
+    text = _EXCEPT.sub(lambda match: " " * len(match[0]), text)
     places: list[tuple[int, Place]] = []
     taken: list[tuple[int, int]] = []
 
@@ -77,6 +85,12 @@ def read_places(text: str, tokens: Sequence[str], slots: Sequence[int]) -> list[
     for match in _QUOTED.finditer(text):
         if list(tokens).count(match[1]) == 1:
             note(match, Place(list(tokens).index(match[1])))
+    for name, sign in _SIGNS.items():
+        for match in re.finditer(name, text, re.IGNORECASE):
+            where = [
+                t for t, token in enumerate(tokens) if _WIDE.get(token.strip(), token.strip()) == _WIDE.get(sign, sign)
+            ]
+            note(match, Place(where[0]) if len(where) == 1 else None)
     unique = dict.fromkeys(place for _, place in sorted(places, key=lambda pair: pair[0]))
     return list(unique)
 

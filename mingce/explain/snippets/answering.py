@@ -55,7 +55,7 @@ _MENTIONS = {  # what a question may point at, and how it stands in code
 
 def snippet_answer(text: str, rollout: Rollout, lang: str) -> Answer | None:
     """The answer to a question that pastes code or a formula of PPO; None if it pastes nothing that is known."""
-    snippet, reading = _read(text)
+    snippet, reading = read(text)
     if snippet is not None and reading is not None and _is_about_ppo(snippet, reading):
         return _code_answer(snippet, reading, rollout, lang)
     formula = find_formula(text)
@@ -64,13 +64,13 @@ def snippet_answer(text: str, rollout: Rollout, lang: str) -> Answer | None:
 
 def has_bug(text: str) -> bool:
     """Whether a line of the pasted code is wrong."""
-    _, reading = _read(text)
+    _, reading = read(text)
     return reading is not None and any(match.bug for match in reading.matches)
 
 
 def is_explained(text: str) -> bool:
     """Whether the pasted code is a line that the answer says the purpose of by itself."""
-    snippet, reading = _read(text)
+    snippet, reading = read(text)
     return snippet is not None and reading is not None and _alone(reading) is not None
 
 
@@ -81,7 +81,8 @@ def _alone(reading: Reading) -> Match | None:
 
 
 @lru_cache(maxsize=8)
-def _read(text: str) -> tuple[Snippet | None, Reading | None]:
+def read(text: str) -> tuple[Snippet | None, Reading | None]:
+    """The code in a text and what its lines are."""
     snippet = read_snippet(text)
     return snippet, None if snippet is None else judged(read_lines(statements(snippet.code)), _around(snippet))
 

@@ -12,11 +12,14 @@ from mingce.explain.compose import Retelling, part_after
 from mingce.explain.conversation import STARTERS, Conversation, Turn
 from mingce.explain.derive import compare_settings
 from mingce.explain.menu import example_answer
+from mingce.explain.patterns import alternatives
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.mood import asks_whether
 from mingce.explain.question.quantities import read_statistics, without_quantities
+from mingce.explain.steps.consequences import moved_parts, with_consequence
+from mingce.explain.steps.thread import retells
 from mingce.explain.topic import POINT, Topic
-from mingce.explain.topics import TOPIC_OF, TOPICS
+from mingce.explain.topics import TOPICS
 
 FEW = 6
 """So many letters besides a quantity's name are no other subject."""
@@ -66,7 +69,8 @@ def draw(talk: Conversation, turn: Turn) -> Answer | None:
 
 def follow_up(talk: Conversation, turn: Turn) -> Answer | None:
     """The last subject again, if the question names none of its own."""
-    if not turn.request.vague:
+    spoken = talk.topic is not None or talk.quantity is not None
+    if not turn.request.vague and not (spoken and retells(turn)):
         return None
     return again(talk, turn)
 
@@ -85,6 +89,12 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         return talk.derive([talk.quantity or "advantages"], turn.places[0] if turn.places else None)
     if talk.quantity is not None:
         return _number_again(talk, turn)
+    moved = turn.request.supposes and talk.rollout.settings != turn.earlier.settings
+    if moved and not turn.wants & _TOLD and talk.key.startswith(POINT) and talk.topic is not None:
+        told = talk.topic, talk.key  # a point says nothing of the example
+        change = _moved(talk, turn, "advantages")
+        talk.topic, talk.quantity = told[0], None
+        return replace(change, topic=told[0], level=told[1], title=talk.title(told[0]))
     assert talk.topic is not None
     topic = TOPICS[talk.topic]
     wish = Retelling(turn.wants, turn.request.deeper, talk.key, bool(turn.places or turn.request.changes))
@@ -100,11 +110,12 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         ended = "tutor.all_told" if wish.asks else "tutor.ask_on"
         return talk.say(ended, topic.related, title=talk.title(topic.id))
     answer = talk.tell(topic.id, key)
-    if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
-        change = compare_settings(turn.earlier, talk.rollout, "advantages", talk.lang)
-        answer = replace(answer, tables=(*change.tables, *answer.tables), text=f"{change.text}\n\n{answer.text}")
-    elif "another" in turn.wants:
+    if "another" in turn.wants:
         answer = replace(answer, text=f"{sentence('tutor.another_example', talk.lang)}\n\n{answer.text}")
+    if moved:
+        change = _moved(talk, turn, "advantages")
+        talk.topic, talk.quantity = topic.id, None
+        answer = replace(answer, tables=(*change.tables, *answer.tables), text=f"{change.text}\n\n{answer.text}")
     if turn.wants & {"example", "another"} and not answer.tables:
         answer = replace(answer, tables=example_answer(talk).tables)
     return answer
@@ -162,6 +173,7 @@ def other_number(talk: Conversation, turn: Turn) -> Answer | None:
         or turn.wants & _TOLD
         or "compare" in turn.wants
         or request.changes
+        or alternatives("requests", "position").search(request.text)
     ):
         return None
     left = len(without_quantities(request.rest).strip())
@@ -173,12 +185,22 @@ def other_number(talk: Conversation, turn: Turn) -> Answer | None:
     )
 
 
+def _moved(talk: Conversation, turn: Turn, quantity: str) -> Answer:
+    """What another setting changes, for all tokens and for the one that is spoken of, and what follows from it."""
+    change = compare_settings(turn.earlier, talk.rollout, quantity, talk.lang)
+    change = with_consequence(change, turn.earlier, talk.rollout, talk.lang)
+    if talk.token is not None and quantity == "advantages":
+        parts = moved_parts(turn.earlier, talk.rollout, talk.token, talk.lang)
+        change = replace(change, text=f"{parts}\n\n{change.text}" if parts else change.text)
+    return talk.as_number(quantity, change)
+
+
 def _number_again(talk: Conversation, turn: Turn) -> Answer | None:
     assert talk.quantity is not None
     if turn.request.supposes and talk.rollout.settings != turn.earlier.settings:
-        return compare_settings(turn.earlier, talk.rollout, talk.quantity, talk.lang)
+        return _moved(talk, turn, talk.quantity)
     if turn.wants & _TOLD or turn.request.deeper:
-        topic = TOPIC_OF.get(talk.quantity.partition("(")[0], "five_quantities")
+        topic = turn.at_hand[0] if turn.at_hand else "five_quantities"
         return talk.tell(topic, key_for(talk, turn, topic))
     return talk.derive([talk.quantity], turn.places[0] if turn.places else None) or example_answer(talk)
 

@@ -27,14 +27,16 @@ from mingce.explain.question.facts import methods
 from mingce.explain.question.frames import read_frame
 from mingce.explain.question.judging import judgements
 from mingce.explain.question.mood import asserts
-from mingce.explain.question.places import Place
+from mingce.explain.question.places import Place, without_places
 from mingce.explain.question.propositions import statement
 from mingce.explain.question.quantities import asked_quantity, numbers_asked, read_statistics
 from mingce.explain.question.request import Request
 from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.question.suppositions import Supposition
+from mingce.explain.steps.consequences import SAME, moved_parts, with_consequence
 from mingce.explain.topics import TOPICS
+from mingce.record.rollout import Rollout
 from mingce.specs.settings import SYMBOLS
 
 SHORT, CLEARLY, SURE, MANY, LONGEST, MOST_MOVED = 24, 0.6, 0.8, 2, 400, 3
@@ -132,7 +134,10 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
         bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY and "how_much" not in request.wants and not named
         and set(request.columns) != {"rewards", "values"}
     )  # fmt: skip
-    if talk.topic is not None or talk.quantity is not None or (clear and not request.vague):
+    spoken = talk.topic is not None or talk.quantity is not None
+    if spoken and (request.vague or not computes or "response_mask" not in request.columns):
+        return None  # the subject at hand is told again, with these numbers
+    if clear and not request.vague:
         return None
     place = turn.places[0] if turn.places and read_final_reward(request.text) is None else None
     place = None if "claim" in request.wants else place
@@ -164,7 +169,7 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if usual(request.subject) and not places:
         return None
-    if _WHICH.search(request.text):
+    if _WHICH.search(request.text) or asks_position(request.text):
         return None
     why, how_much = "why" in request.wants, "how_much" in request.wants
     extreme = any(one.startswith(("max(", "min(")) for one in read_statistics(request.subject))
@@ -189,12 +194,28 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
     asked = numbers_asked(request.subject, talk.read_places, wanted=how_much or bool(statistics))
     if why and asked and places:
         asked += [(name, places[0]) for name in ("rewards", "kl_cost") if (name, places[0]) not in asked]
-    return _derive_all(talk, asked)
+    answer = _derive_all(talk, asked)
+    if answer is None or how_much or [name for name, _ in asked] != ["advantages"] or len(places) != 1:
+        return answer
+    return replace(answer, text=f"{answer.text}\n\n{_own_and_later(talk, places[0].index)}".rstrip())
+
+
+def _own_and_later(talk: Conversation, t: int) -> str:
+    """How much of an advantage is the token's own step, and how much comes from later ones."""
+    delta, whole = (talk.rollout.columns.get(name, [None] * (t + 1))[t] for name in ("deltas", "advantages"))
+    if delta is None or whole is None or abs(whole - delta) < SAME:
+        return ""
+    return sentence("tutor.own_and_later", talk.lang, delta=shown(delta), passed=shown(whole - delta))
 
 
 def usual(text: str) -> bool:
     """Whether it is asked how large a number should be, not how large it is."""
     return _USUAL.search(text[:LONGEST]) is not None
+
+
+def asks_position(text: str) -> bool:
+    """Whether it is asked where a number is read, not how large it is."""
+    return alternatives("requests", "position").search(text[:LONGEST]) is not None
 
 
 def of_method(text: str) -> bool:
@@ -223,6 +244,7 @@ def before_and_after(talk: Conversation, turn: Turn) -> Answer:
     if name not in talk.rollout.columns or name in supposed:
         name = "advantages"
     answer = compare_settings(turn.earlier, talk.rollout, name, talk.lang)
+    answer = with_consequence(answer, turn.earlier, talk.rollout, talk.lang)
     if turn.request.supposed:
         said = f"{_said(turn.request.supposed, talk.lang)}\n\n{answer.text}"
         answer = replace(answer, title=name_of(name, talk.lang), text=said)
@@ -265,14 +287,15 @@ def both_settings(talk: Conversation, turn: Turn) -> Answer | None:
 
 def why_moved(talk: Conversation, turn: Turn) -> Answer | None:
     """Why a token's number became another after the last change: its derivation before and after."""
-    if not talk.before or not turn.places or turn.request.changes or "why" not in turn.wants:
+    asks = "why" in turn.wants or alternatives("requests", "good_or_bad").search(turn.request.text)
+    if not talk.before or not turn.places or turn.request.changes or not asks:
         return None
-    before, place = talk.before[0], turn.places[0]
+    before, now = talk.before[0], talk.rollout
     moved = alternatives("requests", "moved").search(turn.request.text)
-    if not moved or len(before.tokens) != len(talk.rollout.tokens) or place.index not in talk.slots():
+    if not moved or len(before.tokens) != len(now.tokens) or turn.places[0].index not in talk.slots():
         return None
     name = asked_quantity(turn.request.subject) or talk.quantity or "advantages"
-    now = talk.rollout
+    place = _meant(turn, before, now, name)
     talk.rollout = before
     earlier = talk.derive([name], place)
     talk.rollout = now
@@ -280,7 +303,36 @@ def why_moved(talk: Conversation, turn: Turn) -> Answer | None:
     change = compare_settings(before, now, name, talk.lang)
     if earlier is None or later is None:
         return None
-    return talk.as_number(name, joined([replace(change, lines=()), earlier, later], text_first=change.text))
+    parts = moved_parts(before, now, place.index, talk.lang) if name == "advantages" else ""
+    lines = tuple(dict.fromkeys((*earlier.lines, *later.lines)))
+    told = replace(change, lines=lines, text=parts or change.text)
+    return talk.as_number(name, told)
+
+
+_SIGNS = (
+    (re.compile(r"负|\bnegative\b", re.IGNORECASE), -1),
+    (re.compile(r"正|\bpositive\b", re.IGNORECASE), 1),
+    (re.compile(r"(?<![\d.])0(?![\d.])|零|\bzero\b", re.IGNORECASE), 0),
+)  # fmt: skip
+
+
+def _meant(turn: Turn, before: Rollout, now: Rollout, name: str) -> Place:
+    """The token that is meant: of "token 2", counted from 0 or from 1, the one whose number moved as is said."""
+    place, text = turn.places[0], without_places(turn.request.text)
+    said = [sign for _, sign in sorted((match.start(), sign) for one, sign in _SIGNS for match in one.finditer(text))]
+    flips = re.search(r"符号|翻|\bsign|\bflip", text, re.IGNORECASE) is not None
+    slots = [t for t, m in enumerate(now.mask) if m]
+    for index in (place.index, place.index - 1):
+        if index not in slots or index not in range(len(before.columns[name])):
+            continue
+        old, new = (_sign(one.columns[name][index]) for one in (before, now))
+        if (len(said) > 1 and (old, new) == (said[0], said[1])) or (flips and old != new):
+            return Place(index, index + 1 if index != place.index else place.counted)
+    return place
+
+
+def _sign(x: float | None) -> int:
+    return 0 if x is None or abs(x) < SAME else 1 if x > 0 else -1
 
 
 def most_changed(talk: Conversation, turn: Turn) -> Answer | None:

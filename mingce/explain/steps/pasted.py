@@ -59,6 +59,7 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         answer = replace(answer, text=f"{said}\n\n{answer.text}")
     elif topics and not wrong:
         answer = with_definition(answer, topics[0], talk.lang)
+    talk.code = turn.request.text
     return replace(answer, choices=answer.choices or talk.near(turn))
 
 

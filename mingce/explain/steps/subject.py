@@ -28,6 +28,8 @@ from mingce.explain.topics import TOPIC_OF, TOPICS
 
 LEAST_POINT, CERTAIN, NEARLY, FURTHER = 0.05, 0.6, 0.45, 2
 """From where on a point leads, where it stands alone, and where others follow it, at most so many."""
+DOUBTED = 0.3
+"""Within a dialogue, below which one more is told."""
 UNSURE = 0.25
 """Below which the answer says that it may not be what was asked."""
 SURE = 0.4
@@ -102,6 +104,9 @@ def leading(talk: Conversation, turn: Turn) -> list[tuple[str, str]]:
         return []
     near = [one for one in fresh[1:] if one.probability >= NEARLY * fresh[0].probability]
     further = near[:FURTHER] if fresh[0].probability < CERTAIN else []
+    if turn.at_hand:  # within a dialogue less is said: one more, of the same subject
+        topic = _parts(fresh[0].name)[0]
+        further = [one for one in further if _parts(one.name)[0] == topic][: int(fresh[0].probability < DOUBTED)]
     return [_parts(one.name) for one in [fresh[0], *further]]
 
 
@@ -116,7 +121,7 @@ def _defined_by_topic(turn: Turn, best: Guess) -> bool:
 def tell_points(talk: Conversation, turn: Turn, points: list[tuple[str, str]]) -> Answer:
     """The leading point, and what the others add."""
     (topic, key), *others = points
-    answer = talk.tell(topic, key, alone=bool(others))
+    answer = talk.tell(topic, key, alone=bool(others) or bool(turn.at_hand))
     share = next(guess.probability for guess in turn.points if guess.name == f"{topic}{key}")
     if share < UNSURE and not _claims(turn):
         answer = replace(answer, text=f"{sentence('tutor.nearest', talk.lang)}\n\n{answer.text}")
