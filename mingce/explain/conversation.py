@@ -31,6 +31,7 @@ from mingce.explain.question.scalars import read_scalars
 from mingce.explain.question.subject import CLEAR, NEAR, guess_topics
 from mingce.explain.snippets.reading import is_program
 from mingce.explain.sums import Sum, sum_of
+from mingce.explain.sums.budget import kl_budget, kl_facts
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
 from mingce.record.rollout import Rollout
@@ -138,6 +139,7 @@ class Conversation:
         self.sum: Sum | None = None  # the last sum over typed lists
         self.setting: str | None = None  # the setting spoken of last
         self.moved: str | None = None  # the setting that the last number was changed by
+        self.budget: dict[str, float] = {}  # what was told of the KL of one's own training
         self.code = ""  # the code pasted last
         self.key = level  # the level or part of the last answer
         self.said: set[tuple[object, ...]] = set()
@@ -214,7 +216,7 @@ class Conversation:
         scalars = read_scalars(request.subject)
         found = sum_of(request.text, self.lang, scalars, request.settings, self.sum, self.last)
         if found is None:
-            return None
+            return self._kl_cost(request)
         again = ("sum", found[0].text) in self.said
         if again and not _DIGIT.search(request.text):
             return None
@@ -224,6 +226,16 @@ class Conversation:
         self.said.add(("sum", answer.text))
         self.topic, self.quantity, self.last = self.sum.topic, None, request.subject[:LONGEST_CONTEXT]
         return replace(answer, choices=((self.sum.topic, self.title(self.sum.topic)),))
+
+    def _kl_cost(self, request: Request) -> Answer | None:
+        """What the KL of the person's own training costs, from what was told of it so far."""
+        answer = kl_budget(request.text, self.budget, self.lang)
+        self.budget = {**self.budget, **kl_facts(request.text)} if self.budget or "KL" in request.text else {}
+        if answer is None:
+            return None
+        self.topic, self.quantity, self.last = "kl_where", None, request.subject[:LONGEST_CONTEXT]
+        self.key = "engineer"
+        return replace(answer, choices=(("kl_where", self.title("kl_where")),))
 
     def _hear_language(self, question: str) -> None:
         if self.fixed_lang is not None or question.startswith("/"):

@@ -118,7 +118,7 @@ def sum_of(
     found = _worked(asked)
     if found is None and earlier is not None and len(text) < SHORT and (again := _going_on(asked, earlier)) is not None:
         found = _worked(again)
-    if found is None and spoken and asked.lists and len(text) < SHORT:
+    if found is None and spoken and (asked.lists or formulas.CHANCE.search(text)) and len(text) < SHORT:
         asked.methods = asked.methods or named_in(spoken, "methods")
         asked.names |= frozenset(named_in(spoken, "sums")) - {"how"}
         found = _worked(asked)

@@ -16,7 +16,9 @@ from mingce.specs.estimators import discounted_sum
 if TYPE_CHECKING:
     from mingce.explain.sums.answers import Asked
 
-CLIP, MOST = 0.2, 4
+CLIP, WIDER, MOST = 0.2, 0.28, 4
+CHANCE = re.compile(r"概率|\b(?:prob\w*|likelihood)\b", re.IGNORECASE)
+"""What says that a share is a token's probability."""
 WHOLE = 0.02
 """How far from 1 a distribution's sum may be."""
 _SHARE = re.compile(r"(?<![\d.\w])(0?\.\d+|\d+(?:\.\d+)?\s*%)")
@@ -199,13 +201,18 @@ def _steps(asked: Asked) -> list[int]:
 
 def limit(asked: Asked) -> Answer | None:
     """Up to which probability a positive advantage pushes a token before the clip stops it."""
-    if not (asked.says("limit") and asked.says("clipping")) or asked.lists or "advantages" in asked.scalars:
+    several = len(_SHARE.findall(asked.text)) > 1 and CHANCE.search(asked.text)
+    if not asked.says("clipping") or not (asked.says("limit") or several):
+        return None
+    if asked.lists or "advantages" in asked.scalars:
         return None
     eps = asked.settings.get("clip", CLIP)
     shares = [_share(text) for text in _SHARE.findall(asked.text)]
     chances = [p for p in dict.fromkeys(shares) if 0 < p < 1 and p != eps]
     if not chances or not 0 < eps < 1 or not re.search(r"概率|prob|token", asked.text, re.IGNORECASE):
         return None
+    if asked.says("higher"):
+        return _limits(asked, chances, (eps, WIDER))
     lines = [
         f"{shown(p)}·(1 + {shown(eps)}) = {shown(p * (1 + eps))}{' > 1' if p * (1 + eps) > 1 else ''};  "
         f"{shown(p)}·(1 − {shown(eps)}) = {shown(p * (1 - eps))}"
@@ -214,3 +221,20 @@ def limit(asked: Asked) -> Answer | None:
     said = ", ".join(f"{shown(p)} → {shown(p * (1 + eps))}" for p in chances)
     asked.code.append("mingce.algorithms.losses.ppo_loss")
     return asked.answer("sum_limit", lines, rows=said, eps=shown(eps))
+
+
+def _limits(asked: Asked, chances: list[float], ranges: tuple[float, float]) -> Answer:
+    """The probabilities at which the usual and the wider upper bound stop a token."""
+    lines = [
+        f"{shown(p)}·(1 + {shown(eps)}) = {shown(p * (1 + eps))}{' > 1' if p * (1 + eps) > 1 else ''}"
+        for p in chances
+        for eps in ranges
+    ]
+    above = asked.text_of("limit_above")
+    said = [
+        f"p = {shown(p)}: "
+        + ", ".join(f"ε = {shown(eps)} → {shown(p * (1 + eps)) if p * (1 + eps) <= 1 else above}" for eps in ranges)
+        for p in chances
+    ]
+    asked.code.append("mingce.algorithms.losses.ppo_loss")
+    return asked.answer("sum_limits", lines, rows="; ".join(said))
