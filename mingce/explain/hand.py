@@ -195,6 +195,7 @@ def _value_loss(sheet: Sheet) -> None:
     if not sheet.has("values"):
         sheet.found["loss"] = plain / 2
         sheet.add(f"½·{shown(plain)} = {shown(plain / 2)}")
+        _value_slope(sheet, new, back)
         return
     old, eps = sheet.known["values"], sheet.settings.get("value_clip")
     if eps is None and not sheet.has("ratio") and not sheet.has("advantages"):
@@ -210,6 +211,16 @@ def _value_loss(sheet: Sheet) -> None:
     most = max(plain, held)
     sheet.found["loss"] = most / 2
     sheet.add(f"max({shown(plain)}, {shown(held)}) = {shown(most)};  loss = ½·{shown(most)} = {shown(most / 2)}")
+    if held > plain:
+        sheet.note("hand_value_stopped", old=shown(old), new=shown(new), inside=shown(inside))
+    else:
+        _value_slope(sheet, new, back)
+
+
+def _value_slope(sheet: Sheet, new: float, back: float) -> None:
+    """The derivative of the value loss that is not clipped."""
+    sheet.add(f"dL/dV_new = V_new − R = {shown(new)} − {_bracketed(back)} = {shown(new - back)}")
+    sheet.note("hand_value_free", slope=shown(new - back))
 
 
 _CODE = {

@@ -169,7 +169,7 @@ def number(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if usual(request.subject) and not places:
         return None
-    if _WHICH.search(request.text) or asks_position(request.text):
+    if _WHICH.search(request.text) or asks_position(request.text) or in_words(request.text):
         return None
     why, how_much = "why" in request.wants, "how_much" in request.wants
     extreme = any(one.startswith(("max(", "min(")) for one in read_statistics(request.subject))
@@ -211,6 +211,11 @@ def _own_and_later(talk: Conversation, t: int) -> str:
 def usual(text: str) -> bool:
     """Whether it is asked how large a number should be, not how large it is."""
     return _USUAL.search(text[:LONGEST]) is not None
+
+
+def in_words(text: str) -> bool:
+    """Whether no formulas are wanted."""
+    return alternatives("requests", "plain").search(text[:LONGEST]) is not None
 
 
 def asks_position(text: str) -> bool:

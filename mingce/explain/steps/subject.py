@@ -22,7 +22,7 @@ from mingce.explain.question.quantities import read_statistics
 from mingce.explain.question.retrieval import defines
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.steps.follow_up import again, key_for
-from mingce.explain.steps.numbers import CLEARLY, before_and_after, of_method, origin, usual
+from mingce.explain.steps.numbers import CLEARLY, before_and_after, in_words, of_method, origin, usual
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF, TOPICS
 
@@ -37,6 +37,12 @@ SURE = 0.4
 _AGAIN = frozenset({"child", "lost", "analogy", "english", "chinese", "example", "another", "code", "save"})
 _PARTS = frozenset({"why", "pitfall", "limits"})
 _OTHER_PARTS = frozenset({"proof", "analogy", "draw", "another", "summary"})
+_BETWEEN = {
+    frozenset({"deltas", "advantages"}): "a_not_delta", frozenset({"returns", "advantages"}): "advantage_from_returns",
+    frozenset({"returns", "values"}): "returns_values_index",
+}  # fmt: skip
+"""What two quantities have to do with each other."""
+_FORMULA = re.compile(r"`|[A-Za-z]_[a-z{]|[=·Σ]")
 FEW, LEAST, SHORTEST = 6, 0.4, 12
 """So many letters beside a quantity's name are no other subject; how likely a judged statement's topic must be, against
 the likeliest."""
@@ -61,7 +67,7 @@ def point(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if turn.at_hand and talk.quantity is None and turn.wants & _PARTS and request.vague and not _sure(turn):
         return None  # the topic at hand has a part for that
-    if "lost" in turn.wants and not turn.at_hand:
+    if in_words(turn.request.text) or ("lost" in turn.wants and not turn.at_hand):
         return None  # the subject itself, plainly
     found = leading(talk, turn)
     if not found:
@@ -154,7 +160,7 @@ def quantity_alone(talk: Conversation, turn: Turn) -> Answer | None:
 def subject(talk: Conversation, turn: Turn) -> Answer | None:
     """The topic a question is about, and whether what it claims holds."""
     judged: list[Judgement] = []
-    topic, found = _topic(turn), [] if "lost" in turn.wants else leading(talk, turn)
+    topic, found = _topic(turn), [] if "lost" in turn.wants or in_words(turn.request.text) else leading(talk, turn)
     equation = judge_equation(turn.request.text, talk.rollout, talk.lang)
     claims = _claims(turn) or equation is not None
     if claims or asks_whether(turn.request.text):
@@ -171,8 +177,8 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if topic == OTHER:
         number = talk.derive(turn.quantities, turn.places[0] if turn.places else None) if turn.quantities else None
         return replace(number or Answer(talk.lang, "", choices=talk.near(turn)), judgements=tuple(judged))
-    if "lost" in turn.wants and not judged and not turn.at_hand:
-        return _plainly(talk, topic)
+    if not judged and (in_words(turn.request.text) or ("lost" in turn.wants and not turn.at_hand)):
+        return _plainly(talk, _BETWEEN.get(frozenset(turn.quantities), topic))
     plain = not turn.wants & _OTHER_PARTS and not turn.request.level and not turn.request.columns
     key = key_for(talk, turn, topic)
     if key == "engineer" and defines(turn.request.subject) and "definition" in TOPICS[topic].parts:
@@ -192,6 +198,8 @@ def _plainly(talk: Conversation, topic: str) -> Answer:
     if "definition" not in TOPICS[topic].parts:
         return answer
     definition = part_text(TOPICS[topic], legible(talk.rollout), talk.at(), "definition", talk.lang)
+    if _FORMULA.search(definition):
+        return answer
     return replace(answer, text=f"{definition}\n\n{answer.text}")
 
 
