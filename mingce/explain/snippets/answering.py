@@ -68,6 +68,12 @@ def has_bug(text: str) -> bool:
     return reading is not None and any(match.bug for match in reading.matches)
 
 
+def bugs_of(text: str) -> list[str]:
+    """The bugs of pasted code."""
+    _, reading = read(text)
+    return [match.bug for match in reading.matches if match.bug] if reading is not None else []
+
+
 def is_explained(text: str) -> bool:
     """Whether the pasted code is a line that the answer says the purpose of by itself."""
     snippet, reading = read(text)
@@ -133,14 +139,14 @@ def _code_answer(snippet: Snippet, reading: Reading, rollout: Rollout, lang: str
         lines = comma.join(f"`{_short(one.line.text)}`" for one in unknown[:3])
         parts.append(phrase("unknown", lang, lines=lines))
     parts += _notes(reading, lang)
-    lines = _numbered(reading, numbers)
-    parts += _variants([*(scenes[:1] if lines else []), *variants], lang)
+    shown_lines = _numbered(reading, numbers)
+    parts += _variants([*(scenes[:1] if shown_lines else []), *variants], lang)
     return Answer(
         lang,
         "\n\n".join(parts),
         title=phrase("title", lang),
         about=_about(used, rollout, lang),
-        lines=tuple(lines),
+        lines=tuple(shown_lines),
         code=_code(reading),
     )
 

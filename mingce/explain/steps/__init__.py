@@ -22,13 +22,13 @@ from mingce.explain.steps.numbers import (
 from mingce.explain.steps.pasted import code, pair, save
 from mingce.explain.steps.recap import recap
 from mingce.explain.steps.subject import last_resort, point, quantity_alone, stated, subject, supposed
-from mingce.explain.steps.thread import aside, code_again, few_tokens, same_quantity, signs, unmasked
+from mingce.explain.steps.thread import aside, code_again, few_tokens, mended, padded, same_quantity, signs, unmasked
 
 Step = Callable[[Conversation, Turn], Answer | None]
 STEPS: tuple[Step, ...] = (
     save, aside, code, code_again, few_tokens, unmasked, pair, recap,
     in_trainer, stated, out_of_range, draw,
-    signs, same_quantity, walked_through, origin, continued, most_changed,
+    signs, mended, padded, same_quantity, walked_through, origin, continued, most_changed,
     both_settings, why_moved,
     supposed, number_by_hand, typed_numbers, other_number, point, follow_up, number, quantity_alone, subject,
     last_resort,

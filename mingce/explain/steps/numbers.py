@@ -285,7 +285,7 @@ def both_settings(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     before = next((one for one in talk.before if len(one.tokens) == len(talk.rollout.tokens)), None)
     name = asked_quantity(turn.request.subject) or talk.quantity
-    if before is None or name not in talk.rollout.columns or before.settings == talk.rollout.settings:
+    if before is None or name is None or name not in talk.rollout.columns or before.settings == talk.rollout.settings:
         return None
     return talk.as_number(name, compare_settings(before, talk.rollout, name, talk.lang))
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 
+from mingce.base.texts import named, texts
 from mingce.explain.answer import Answer, legible, part_text
 from mingce.explain.compose import account_of, with_definition
 from mingce.explain.conversation import Conversation, Turn
@@ -12,7 +13,7 @@ from mingce.explain.equations import judge_equation
 from mingce.explain.question.classifier import OTHER
 from mingce.explain.question.mood import asserts
 from mingce.explain.question.subject import guess_topics
-from mingce.explain.snippets import has_bug, is_explained, snippet_answer
+from mingce.explain.snippets import bugs_of, has_bug, is_explained, snippet_answer
 from mingce.explain.snippets.reading import is_program, read_snippet
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPICS
@@ -60,7 +61,16 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
     elif topics and not wrong:
         answer = with_definition(answer, topics[0], talk.lang)
     talk.code = turn.request.text
+    _keep_subject(talk, bugs_of(talk.code))
     return replace(answer, choices=answer.choices or talk.near(turn))
+
+
+def _keep_subject(talk: Conversation, bugs: list[str]) -> None:
+    """What is talked of after code with a mistake: the topic of the first one."""
+    if bugs:
+        said = named(texts("snippets", talk.lang)["line_bugs"])[bugs[0]]
+        topic = next((one.name for one in guess_topics(said) if one.name != OTHER), None)
+        talk.topic, talk.quantity, talk.key = topic, None, talk.level
 
 
 def _told_of(text: str) -> bool:

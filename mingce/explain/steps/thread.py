@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from mingce.base.numbers import number as shown
-from mingce.base.texts import sentence
+from mingce.base.texts import named, sentence, texts
 from mingce.explain import example
 from mingce.explain.answer import Answer, legible
 from mingce.explain.conversation import Conversation, Turn
@@ -14,13 +14,21 @@ from mingce.explain.derive import name_of
 from mingce.explain.patterns import alternatives
 from mingce.explain.question.quantities import asked_quantity
 from mingce.explain.question.retrieval import WIDE, subjects
-from mingce.explain.snippets import line_again
+from mingce.explain.snippets import bugs_of, line_again
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF
 
 LONGEST_POINTER, MOST_TOKENS = 120, 6
 LOW, HIGH = 0.4, 0.8
 """Values of a small example, from its first token to its last."""
+_PADDING = re.compile(r"padding|padded|\bpads?\b|填充", re.IGNORECASE)
+_PLAIN_MEAN = re.compile(r"\.mean\(\)|torch\.mean|plain mean|直接平均|直接取?\s*mean", re.IGNORECASE)
+_HALF = re.compile(r"\bhalf\b|一半", re.IGNORECASE)
+_PERCENT = re.compile(r"(\d+(?:\.\d+)?)\s*%")
+_FRACTION = re.compile(r"(?<![\d.])(0?\.\d+)(?![\d.])")
+_SIZE = re.compile(
+    r"(?=.*(?:direction|方向))(?=.*(?:\bsize|scale|magnitude|大小|长度|尺度|倍))", re.IGNORECASE | re.DOTALL
+)
 _WHY = re.compile(r"为什么|为啥|为何|\bwhy\b", re.IGNORECASE)
 _ANY_SIGN = re.compile(
     r"(?:会|能|可能|可以|有没有|有)(?:不会|有|是|出现|为|变成?)*(?:正|负)(?:的|数|值)?|"
@@ -51,6 +59,43 @@ def code_again(talk: Conversation, turn: Turn) -> Answer | None:
     if not talk.code or len(text) > LONGEST_POINTER or turn.request.changes or turn.request.columns:
         return None
     return line_again(talk.code, text, legible(talk.rollout), talk.lang)
+
+
+def mended(talk: Conversation, turn: Turn) -> Answer | None:
+    """What is to be expected once a mistake of the code pasted before is put right: "swapped them, the loss fell"."""
+    text = turn.request.text
+    if not talk.code or not alternatives("requests", "mended").search(text) or turn.request.columns:
+        return None
+    told = named(texts("snippets", talk.lang)["line_after"])
+    known = [bug for bug in bugs_of(talk.code) if bug in told]
+    return Answer(talk.lang, told[known[0]]) if known and len(text) <= LONGEST_POINTER else None
+
+
+def padded(talk: Conversation, turn: Turn) -> Answer | None:
+    """How much a mean over all slots is off where a share of them is padding; and whether that matters."""
+    text = turn.request.text
+    plainly = "mean_over_padding" in bugs_of(talk.code) if talk.code else False
+    if not plainly and not (_PLAIN_MEAN.search(text) and _PADDING.search(text)):
+        return None
+    share = _share(text) if _PADDING.search(text) else None
+    if share is not None and 0 < share < 1:
+        kept = shown(round(1 - share, 6))
+        line = f"Σ(x·mask)/N ÷ Σ(x·mask)/Σmask = Σmask/N = 1 − {shown(share)} = {kept}"
+        return Answer(talk.lang, sentence("tutor.padding_factor", talk.lang, kept=kept), lines=(line,))
+    if plainly and _SIZE.search(text) and len(text) <= LONGEST_POINTER:
+        return Answer(talk.lang, sentence("tutor.padding_scale", talk.lang))
+    return None
+
+
+def _share(text: str) -> float | None:
+    """The share of padding that is told."""
+    if _HALF.search(text):
+        return 0.5
+    found = _PERCENT.search(text)
+    if found is not None:
+        return float(found[1]) / 100
+    found = _FRACTION.search(text)
+    return float(found[1]) if found is not None else None
 
 
 def same_quantity(talk: Conversation, turn: Turn) -> Answer | None:

@@ -311,7 +311,7 @@ def _ratio_row(asked: Asked) -> Answer | None:
     lines.append(f"approx_kl = mean(log π_old − log π) = {shown(drift)}")
     lines.append(f"½·mean((log π − log π_old)²) = {kls['second']};  mean(ρ − 1 − log ρ) = {kls['third']}")
     if asked.says("approx_kl") and not _credited(asked):
-        return asked.answer("sum_approx_kl", lines, **kls)
+        return asked.answer("sum_approx_kl", lines, (), **kls)
     if asked.says("clipping") and asked.earlier is not None and not _credited(asked):
         return _stopped(asked, ratios)
     advantages = asked.lists.get("advantages") or [asked.scalars["advantages"]] * len(old) if _credited(asked) else None
@@ -335,7 +335,7 @@ def _fraction(
     which = {name: ", ".join(f"t = {t}" for t in row) or none for name, row in (("cut", stopped), ("free", outside))}
     low, high = map(shown, bounds)
     share = shown(len(stopped) / len(ratios))
-    return asked.answer("sum_clip_fraction", lines, share=share, low=low, high=high, **which)
+    return asked.answer("sum_clip_fraction", lines, (), share=share, low=low, high=high, **which)
 
 
 def _stopped(asked: Asked, ratios: list[float]) -> Answer:
