@@ -28,7 +28,7 @@ from mingce.explain.topics import TOPIC_OF, TOPICS
 
 LEAST_POINT, CERTAIN, NEARLY, FURTHER = 0.05, 0.6, 0.45, 2
 """From where on a point leads, where it stands alone, and where others follow it, at most so many."""
-DOUBTED = 0.3
+DOUBTED = 0.5
 """Within a dialogue, below which one more is told."""
 UNSURE = 0.25
 """Below which the answer says that it may not be what was asked."""
