@@ -198,3 +198,17 @@ def test_other_matters_are_declined_within_a_dialogue_too(question: str) -> None
     talk = Conversation()
     talk.ask("explain GAE")
     assert talk.ask(question).declined
+
+
+@pytest.mark.parametrize(
+    ("claim", "verdict"),
+    [
+        ("pg_loss is around 0.001 all training long, so the actor isnt learning anything", "wrong"),
+        ("higher kl coef changes the advantages of earlier tokens too, not only the token where the KL is", "right"),
+        ("这个batch优势大部分是负的，说明模型这批答得都不行，该停训了", "不对"),
+    ],
+)
+def test_a_claim_without_a_verdict_is_laid_beside_the_nearest_statement_of_its_point(claim: str, verdict: str) -> None:
+    answer = Conversation().ask(claim)
+    assert [one.near for one in answer.judgements] == [True]
+    assert verdict in markdown(answer).split("\n\n")[1]

@@ -86,6 +86,9 @@ def _verdicts(answer: Answer) -> Iterator[str]:
         yield sentence("tutor.judged", answer.lang, **values).rstrip()
 
 
+END_OF = {"zh": "。", "en": "."}
+
+
 def judged_words(one: Judgement, lang: str) -> tuple[str, str, str]:
     """The verdict (right, wrong, half, or near), that in a word, and the reason."""
     label = sentence(f"tutor.{'asked' if one.asked else 'claim'}_{one.verdict}", lang)
@@ -94,7 +97,8 @@ def judged_words(one: Judgement, lang: str) -> tuple[str, str, str]:
     if not one.reading:
         return "near", sentence("tutor.claim_near", lang), sentence("tutor.not_judged", lang)
     near = {"reading": one.reading, "verdict": label.lower(), "reason": one.reason}
-    return "near", sentence("tutor.claim_near", lang), sentence("tutor.near_reason", lang, **near)
+    said = sentence("tutor.near_reason", lang, **near)
+    return "near", sentence("tutor.claim_near", lang), said if one.reason else f"{said.rstrip('：: 。.')}{END_OF[lang]}"
 
 
 def _offer(answer: Answer) -> str:

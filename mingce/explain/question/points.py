@@ -15,8 +15,10 @@ from mingce.explain.topic import POINT, TOPICS
 if TYPE_CHECKING:
     from mingce.explain.conversation import Turn
 
-NEAREST, CLOSE, NEAR, SHORTEST = 4, 0.5, 0.65, 6
-"""So many of the likeliest points are asked; how alike a statement must be, or be to be denied; the shortest clause."""
+NEAREST, CLOSE, NEAR, ALIKE, ALIKE_OWN, LIKELY, SHORTEST = 4, 0.5, 0.65, 0.34, 0.28, 0.4, 6
+"""So many of the likeliest points are asked; how alike a statement must be, be to be denied, or be to be told as the
+nearest, of any of them or of the one that is likely meant; the shortest clause."""
+_CHINESE = re.compile(r"[一-鿿]")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 _CLAUSES = re.compile(r"[，,；;。]|\bso\b|所以", re.IGNORECASE)
 _OPPOSITE = {"right": "wrong", "wrong": "right", "half": "half"}
@@ -30,9 +32,7 @@ def verdict_of(text: str, names: list[str]) -> str | None:
     clauses = [text, *(part for part in _CLAUSES.split(text) if len(part.strip()) >= SHORTEST)]
     best, verdict = CLOSE, None
     for name in names:
-        topic, _, key = name.partition(POINT)
-        point = TOPICS[topic].points.get(f"{POINT}{key}") if topic in TOPICS else None
-        for stated, statement in point.claims if point else ():
+        for stated, statement in _statements(name):
             for clause in clauses:
                 alike = likeness(clause, statement)
                 if alike >= best and _things(clause) == _things(statement):
@@ -53,5 +53,36 @@ def judged_by_points(turn: Turn, judged: list[Judgement], *, asked: bool) -> lis
     if any(not one.near for one in judged):
         return judged
     text = turn.request.text
-    verdict = verdict_of(text, [guess.name for guess in turn.points[:NEAREST]])
-    return judged if verdict is None else [Judgement(short_quote(text), verdict, "", asked=asked)]
+    names = [guess.name for guess in turn.points[:NEAREST]]
+    verdict = verdict_of(text, names)
+    if verdict is not None:
+        return [Judgement(short_quote(text), verdict, "", asked=asked)]
+    known = nearest_statement(text, names, sure=bool(turn.points) and turn.points[0].probability >= LIKELY)
+    if known is None or (judged and likeness(text, judged[0].reading) > likeness(text, known[1])):
+        return judged
+    return [Judgement(short_quote(text), known[0], "", reading=known[1], near=True, asked=asked)]
+
+
+def nearest_statement(text: str, names: list[str], *, sure: bool) -> tuple[str, str] | None:
+    """The statement of these points that is most like a text or one of its clauses, with its verdict.
+
+    Where the first point is `sure` to be meant, one of its own need not be as much like it.
+    """
+    lang, own = _CHINESE.search(text) is not None, ALIKE - ALIKE_OWN
+    clauses = [text, *(part for part in _CLAUSES.split(text) if len(part.strip()) >= SHORTEST)]
+    best = max(
+        (
+            (max(likeness(clause, statement) for clause in clauses) + own * (sure and not place), stated, statement)
+            for place, name in enumerate(names)
+            for stated, statement in _statements(name)
+            if (_CHINESE.search(statement) is not None) == lang
+        ),
+        default=(0.0, "", ""),
+    )
+    return best[1:] if best[0] >= ALIKE else None
+
+
+def _statements(name: str) -> tuple[tuple[str, str], ...]:
+    topic, _, key = name.partition(POINT)
+    point = TOPICS[topic].points.get(f"{POINT}{key}") if topic in TOPICS else None
+    return point.claims if point else ()
