@@ -90,3 +90,12 @@ def test_it_fits_a_narrow_screen(tab: Tab, row: int) -> None:
     page = tab.open(f"#/run/calc/step/1/rollout/{row}")
     expect(page.locator(".timeline")).to_be_visible()
     assert page.evaluate("document.documentElement.scrollWidth") <= 360
+
+
+def test_whose_turn_a_token_is_in_is_told_of_observations_too(run: Path, row: int) -> None:
+    stored = LedgerStore(run / "ledger").rollout(1, row)
+    columns = Api(Library([run])).rollout("calc", 1, row).columns
+    assert list(columns["turn"]) == list(stored["turn"])
+    assert list(columns["role"]) == list(stored["role"])
+    assert {who for who, mine in zip(columns["role"], columns["response_mask"], strict=True) if not mine} == {2}
+    assert None in columns["values"]

@@ -25,6 +25,8 @@ from mingce.specs.rows import FLOAT32_EPS
 from mingce.specs.settings import AccountSettings
 
 MASKS = ("response_mask", "attention_mask", "loss_mask")
+WRITTEN = ("turn", "role")
+"""Columns about every token that somebody wrote, be it the policy or not."""
 _ROLE_NAMES = dict(enumerate(ROLES))
 SIBLING_TOKENS = 10_000
 SIBLINGS_AT_ONCE = 8
@@ -153,7 +155,7 @@ def observations(
 def numbers(
     stored: Mapping[str, Any], names: Iterable[str] = TOKEN_COLUMNS, *, float32: bool = False
 ) -> dict[str, Sequence[float | None]]:
-    """Token columns: None where the policy did not choose or the number is not finite.
+    """Token columns: None where the policy did not choose (of `WRITTEN`: on padding) or the number is not finite.
 
     `float32`: the numbers are such, as in our own ledgers, and are kept as such where none is missing.
     """
@@ -168,6 +170,9 @@ def numbers(
             raise ValueError(f"{name} has {len(values)} numbers for {len(chosen)} tokens")
         if name in MASKS:
             columns[name] = [int(bool(value)) for value in values]
+        elif name in WRITTEN:
+            there = stored.get("attention_mask", chosen)
+            columns[name] = [finite(v) if written else None for v, written in zip(values, there, strict=True)]
         elif TOKEN_COLUMNS[name].dtype == "bool":
             columns[name] = [int(bool(v)) if mine else None for v, mine in zip(values, chosen, strict=True)]
         elif float32 and whole and math.isfinite(sum(narrow := array("f", values))):
