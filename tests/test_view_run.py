@@ -371,6 +371,16 @@ def test_steps_rows_and_points_are_reached_by_keys(tab: Tab) -> None:
     expect(page).to_have_url(re.compile("search=Is"))
 
 
+@pytest.mark.parametrize("width", [360, 1280])
+def test_no_formula_of_an_account_is_cut(tab: Tab, width: int) -> None:
+    tab.page.set_viewport_size({"width": width, "height": 900})
+    page = tab.open("#/run/one/step/2/rollout/0?token=1")
+    loss = page.locator('[data-section="value_loss"]')
+    expect(loss).to_contain_text("max")
+    formulas = page.locator(".account .formula.block")
+    assert formulas.evaluate_all("all => all.filter(one => one.scrollWidth > one.clientWidth + 1).length") == 0
+
+
 def test_a_large_step_shows_its_first_rollouts_before_it_is_looked_through(
     browser: Browser,
     tmp_path: Path,

@@ -1,5 +1,5 @@
 /** Formulae as MathML, which every current browser sets by itself. */
-import { useMemo } from "preact/hooks";
+import { useLayoutEffect, useMemo, useRef } from "preact/hooks";
 import { read, type Node } from "./formula";
 import { FENCED } from "./specs.generated";
 
@@ -93,13 +93,24 @@ export interface MathProps {
   block?: boolean;
 }
 
-/** A block is set in pieces, one from each equals sign on, so that a long one goes on in the next line. */
+const LONG = 48; // characters that any screen has room for
+const SMALLEST = 0.7;
+
+/** A block is set in pieces, one from each equals sign on, so that a long one goes on in the next line; a piece that is
+ * wider than the line all the same is set smaller. */
 export function Formula({ formula, fill = () => null, block = false }: MathProps) {
   const pieces = useMemo(() => (block ? formula.split(/(?= = )/) : [formula]).map((piece) => read(piece.trim())), [formula, block]);
+  const box = useRef<HTMLDivElement>(null);
+  useLayoutEffect(() => {
+    if (!box.current || formula.length < LONG) return;
+    box.current.style.fontSize = "";
+    const { scrollWidth, clientWidth } = box.current;
+    if (scrollWidth > clientWidth) box.current.style.fontSize = `${Math.max(SMALLEST, (0.98 * clientWidth) / scrollWidth)}em`;
+  });
   if (!/[=·√Σ_^−+/{]/.test(formula)) return <span>{formula}</span>; // a sentence, not a formula
   if (!block) return <math class="formula">{set(pieces[0], fill)}</math>;
   return (
-    <div class="formula block">
+    <div class="formula block" ref={box}>
       {pieces.map((piece, k) => (
         <>
           {k > 0 && <wbr />}
