@@ -228,7 +228,13 @@ def test_ticked_runs_are_said_where_the_list_is_read(tab: Tab) -> None:
     page.get_by_role("button", name="see them compared").click()
     expect(page.locator(".compare-runs h2")).to_be_in_viewport()
     page.set_viewport_size({"width": 360, "height": 740})
-    assert page.evaluate("document.documentElement.scrollWidth") <= 360
+    width = 0
+    for _ in range(600):  # until the charts have followed
+        page.wait_for_timeout(100)
+        width = page.evaluate("document.documentElement.scrollWidth")
+        if width <= 360:
+            break
+    assert width <= 360
     page.get_by_role("button", name="Untick all").click()
     expect(page.locator(".compare-runs")).to_have_count(0)
     expect(page).to_have_url(re.compile(r"#/$"))
