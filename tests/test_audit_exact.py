@@ -215,3 +215,12 @@ def test_no_other_base_is_seen_where_unlikely_tokens_are_never_drawn() -> None:
     assert "entropy-unit" in alarms(made)
     made["settings"] |= {"min_p": 0.1}
     assert "entropy-unit" not in alarms(made)
+
+
+@pytest.mark.parametrize(("estimator", "found"), [("remax", False), ("grpo", True)])
+def test_rows_that_are_uneven_by_less_than_single_precision_shows(estimator: str, found: bool) -> None:
+    """ReMax's advantages hold the KL that is still to be paid, which huge scores hide but for a digit."""
+    made = step(settings={"estimator": estimator, "kl_loss_coef": 0.0})
+    spread = np.broadcast_to(made["advantages"][:, None], made["completion_mask"].shape).astype(np.float64) * 1e4
+    spread = spread * (1 + 3e-6 * np.linspace(0, 1, WIDTH) * (np.arange(ROWS) < 2)[:, None])
+    assert ("advantage-varies" in alarms(made | {"advantages": spread})) == found

@@ -30,7 +30,7 @@ BUGS = (
     Bug("no lambda", _GAE, "gamma * lam * lastgaelam", "gamma * lastgaelam", ("gamma-lambda-differ",)),
     Bug("no gamma", _GAE, "gamma * nextvalues", "nextvalues", ("gamma-lambda-differ",)),
     Bug("truncated rows go on with their last value", _GAE, "nextvalues = 0\n", "nextvalues = values[:, -1]\n",
-        ("last-step-unexplained",)),
+        ("last-step-unexplained", "finished-rows-bootstrapped")),
     Bug("values of a tool's tokens", _GAE,
         "values[:, t] * response_mask[:, t] + (1 - response_mask[:, t]) * nextvalues", "values[:, t]",
         ("recursion-through-tool-tokens",)),

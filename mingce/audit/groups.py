@@ -33,6 +33,7 @@ from mingce.specs.comparisons import (
     MEANT,
     MEANT_ELSEWHERE,
     STD,
+    SUMS_OF_REWARDS,
     WHITENED,
     WHITENED_ROWS,
     WITHIN,
@@ -77,8 +78,9 @@ def groups(e: Evidence) -> Iterator[Finding]:
     if everyone is None or len(used) < 4 or not np.isfinite(column[e.mask]).all():
         raise NotJudged
     if not constant_rows(e, column):
-        if e.settings.estimator not in WITHIN_PROMPT and not _nearly_constant(e, column):
-            raise NotJudged
+        own = e.settings.estimator in WITHIN_PROMPT
+        if e.settings.estimator in SUMS_OF_REWARDS or not (own or _nearly_constant(e, column)):
+            raise NotJudged  # sums of what is still paid, KL and all, are not one number a row
         yield factors.varies(e, finite(column), finite(column))
         return
     first = used, e.mask.argmax(axis=1)[used]

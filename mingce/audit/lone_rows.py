@@ -24,6 +24,7 @@ SAME = Fault.of(
 OTHER_GROUP = Fault.of("lone-row-group", "suspicious", (1,), "rows of one group answer one prompt")
 LEAST_ROWS, LEAST_TOKENS = 8, 4
 FEW = 0.07  # of the rows
+MOVED = 0.1  # nats: what an update leaves in line
 DOUBTFUL = -0.01  # a log-prob of a token that was not all but certain
 
 
@@ -161,11 +162,20 @@ def _log_probs(e: Evidence) -> Iterator[Finding]:
         use = e.mask & np.isfinite(e["old_log_probs"]) & np.isfinite(e[other]) & ~not_drawn(e)
         use &= (e["old_log_probs"] != 0) & (e[other] != 0)
         rows = _outliers(finite(e["old_log_probs"]), finite(e[other]), use, least, times)
+        if other == "new_log_probs" and _moved(e, use & ~rows[:, None]):
+            continue
         if _few(e, rows, rows_with(use)):
             size = float(np.abs(e["old_log_probs"] - e[other])[use & rows[:, None]].mean())
             values = _said(rows) | {"column": "old_log_probs", "other": other, "size": size}
             places = e.places(use & rows[:, None], e[other], e["old_log_probs"])
             yield Finding(APART, other, values, places, float(rows.mean()))
+
+
+def _moved(e: Evidence, use: Bools) -> bool:
+    """Whether updates have moved the policy so far that one row may well have moved farther than the others."""
+    first = updates.first_rows(e)
+    gap = np.abs(e["new_log_probs"] - e["old_log_probs"])[use]
+    return not (first is not None and first.all()) and bool(len(gap)) and float(np.quantile(gap, 0.99)) > MOVED
 
 
 def _same(e: Evidence) -> Iterator[Finding]:

@@ -249,13 +249,11 @@ class _Passes:
 
     def _policy_loss(self, micro_batches: int) -> float | None:
         """What TRL notes of the loss without the entropy's bonus; of these types a micro-batch's share of the step."""
-        args, noted = (
-            self._trainer.args,
-            self._trainer._metrics.get("train", {}).get("policy_loss", [])[-micro_batches:],
-        )
+        args, noted = self._trainer.args, self._trainer._metrics.get("train", {}).get("policy_loss", [])
+        noted = noted[-micro_batches:]
         if len(noted) < micro_batches or getattr(args, "top_entropy_quantile", 1.0) < 1:
             return None
-        return sum(noted) / micro_batches * (self._accumulated if args.loss_type in trl_names.BY_STEP else 1)
+        return float(sum(noted)) / micro_batches * (self._accumulated if args.loss_type in trl_names.BY_STEP else 1)
 
     def _facts(self, epoch: int, micro_batches: int) -> _Facts:
         trainer, args = self._trainer, self._trainer.args
