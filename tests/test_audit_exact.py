@@ -8,6 +8,9 @@ import numpy as np
 import pytest
 from test_audit_watched import ROWS, SIZE, WIDTH, alarms, step
 
+from mingce.audit.audit import audit
+from mingce.importers.memory import dump_in_memory
+
 EPS_LOW, EPS_HIGH = 0.2, 0.3
 
 
@@ -224,3 +227,25 @@ def test_rows_that_are_uneven_by_less_than_single_precision_shows(estimator: str
     spread = np.broadcast_to(made["advantages"][:, None], made["completion_mask"].shape).astype(np.float64) * 1e4
     spread = spread * (1 + 3e-6 * np.linspace(0, 1, WIDTH) * (np.arange(ROWS) < 2)[:, None])
     assert ("advantage-varies" in alarms(made | {"advantages": spread})) == found
+
+
+@pytest.mark.parametrize("source", ["openrlhf", "trl_grpo"])
+def test_openrlhf_adds_the_kl_up_behind_the_comparison(source: str) -> None:
+    made = step(settings={"kl_loss_coef": None, "beta": 0.05, "kl_in_reward": True})
+    kl = (made["old_per_token_logps"].astype(float) - made["ref_per_token_logps"]) * made["completion_mask"]
+    paid = made["advantages"][:, None] - 0.05 * kl[:, ::-1].cumsum(1)[:, ::-1]
+    dump = dump_in_memory(made | {"advantages": (paid * made["completion_mask"]).astype(np.float32)})
+    dump.source = source
+    assert ("advantage-varies" in [one.fault.code for one in audit(dump).findings]) == (source != "openrlhf")
+
+
+def test_a_mean_over_passes_is_not_held_against_the_last_one() -> None:
+    """TRL's PPO logs the mean over its epochs, whose ratios are nearly 1."""
+    made = later(policy_loss=None, loss_agg_mode="token-mean", ppo_epochs=2)
+    _, a, mask = parts(made)
+    weights = made.pop("importance_sampling_ratio")
+    assert weights.shape == mask.shape
+    near = float(np.broadcast_to(-a, mask.shape)[mask].mean())
+    dump = dump_in_memory(made | {"metrics": {"pg_loss": near + 2e-6}})
+    dump.source = "trl"
+    assert "loss-other-terms" not in [one.fault.code for one in audit(dump).findings]

@@ -67,7 +67,13 @@ WAYS: tuple[dict[str, Any], ...] = (
     {"kind": "rloo", "num_iterations": 2},
     {"kind": "rloo", "scored": 2, "reward_clip_range": [0.2, 0.9], "normalize_advantages": True},
     {"kind": "gmpo", "num_iterations": 2},
-)
+    {"num_generations": 16},
+    {"loss_type": "bnpo", "gradient_accumulation_steps": 4, "per_device_train_batch_size": 4,
+     "mask_truncated_completions": True},
+    {"loss_type": "dr_grpo", "gradient_accumulation_steps": 4, "num_iterations": 3, "scale_rewards": "batch"},
+    {"entropy_coef": 0.05, "beta": 0.0, "gradient_accumulation_steps": 4, "per_device_train_batch_size": 4,
+     "num_iterations": 2},
+)  # fmt: skip
 
 
 @pytest.mark.parametrize("settings", WAYS, ids=json.dumps)

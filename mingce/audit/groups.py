@@ -81,6 +81,8 @@ def groups(e: Evidence) -> Iterator[Finding]:
         own = e.settings.estimator in WITHIN_PROMPT
         if e.settings.estimator in SUMS_OF_REWARDS or not (own or _nearly_constant(e, column)):
             raise NotJudged  # sums of what is still paid, KL and all, are not one number a row
+        if e.dump.source == "openrlhf" and e.settings.kl_in_reward:
+            raise NotJudged  # which compares the scores, and then adds up what is still paid
         yield factors.varies(e, finite(column), finite(column))
         return
     first = used, e.mask.argmax(axis=1)[used]

@@ -8,11 +8,12 @@ from dataclasses import replace
 import numpy as np
 
 from mingce.audit import kl_losses, logged, objectives, statistics, total_loss, value_losses
-from mingce.audit.aggregation import SPREADS, Terms, Way, clip_range, declared_mode, masks, ways
+from mingce.audit.aggregation import SPREADS, Terms, Way, clip_range, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.audit.matching import EXACT, Match, Variant, both, far_off, fitting, judge, times_off
+from mingce.audit.passes import same_pass
 from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
@@ -75,6 +76,7 @@ def _otherwise(
     if not fits and not given.coarse:
         wrong = _recognised(e, objectives.wrong(given), options)
         far = far_off(e, variants, options, FAR) and not _nearly_unclipped(e, usual[-1].terms, options)
+        far = far and not _of_other_passes(e)
         if wrong is not None and (far or _exactly(e, wrong, options)):
             expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
             values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
@@ -83,6 +85,12 @@ def _otherwise(
     if bugs or (not fits and times_off(e, variants, options, given.given) is not None):
         return None
     return _recognised(e, objectives.one_dropped(given), options)
+
+
+def _of_other_passes(e: Evidence) -> bool:
+    """Whether the logged loss may be a mean over several passes, of which the dump has the last."""
+    epochs = number(e, "ppo_epochs")
+    return epochs is not None and epochs > 1 and not (objectives.exact(e) or same_pass(e, "pg_loss"))
 
 
 def _exactly(e: Evidence, one: objectives.Objective, options: list[Way]) -> bool:
