@@ -193,6 +193,19 @@ def test_a_policy_that_writes_one_token_again_and_again() -> None:
     assert {"not-log-probs", "few-rows-out-of-line"}.isdisjoint(alarms(made))
 
 
+def test_a_policy_that_gives_one_answer_again_and_again() -> None:
+    """Few numbers, which many a function of the reference's gives."""
+    made = step(settings={"kl_loss_coef": 0.0})
+    made["completion_mask"][:] = True
+    ref = -np.random.default_rng(4).exponential(1.0, (1, WIDTH)).astype(np.float32) - 0.1
+    made["ref_per_token_logps"] = ref.repeat(ROWS, 0)
+    made["old_per_token_logps"] = made["per_token_logps"] = (ref / WIDTH).repeat(ROWS, 0)
+    assert "not-log-probs" not in alarms(made)
+    made["ref_per_token_logps"] = step(7)["old_per_token_logps"]
+    made["old_per_token_logps"] = made["per_token_logps"] = made["ref_per_token_logps"] / WIDTH
+    assert "not-log-probs" in alarms(made)
+
+
 def test_a_row_that_moved_far_is_not_that_of_another_with_the_same_tokens() -> None:
     made = step(settings={"kl_loss_coef": 0.0})
     old, ids = made["old_per_token_logps"], made["completion_ids"]

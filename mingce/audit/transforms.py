@@ -20,6 +20,7 @@ LEFT = 0.15  # of the difference: what the right function may leave
 BASES = {"2": np.log(2.0), "10": np.log(10.0)}
 POSITIVE = 0.05  # of the tokens: so many numbers above 0 are no rounding
 SAME = 0.05  # nats: as close as two engines are on most tokens
+CARRIERS = 5  # numbers that must carry the variance
 HIGHEST = -0.5  # nats: nobody holds log-probs above it, and where a policy has collapsed all of them lie there
 
 
@@ -43,6 +44,8 @@ def transform(x: Floats, y: Floats, use: Bools, same_policy: bool = True) -> Tra
     if int(use.sum()) < LEAST:
         return None
     mine, theirs = x[use], y[use]
+    if not _told_apart(mine, theirs):
+        return None
     gap = float(np.median(np.abs(mine - theirs)))
     if gap < SAME:
         return _clamped(mine, theirs)
@@ -57,6 +60,16 @@ def transform(x: Floats, y: Floats, use: Bools, same_policy: bool = True) -> Tra
         return best[1]
     likeliest = _likeliest(mine, theirs) if same_policy else None
     return _clamped(mine, theirs) or likeliest or _logits(mine, theirs)
+
+
+def _told_apart(x: Floats, y: Floats) -> bool:
+    """Whether enough different numbers carry what the columns say: a policy that writes one answer again and again, or
+    is all but certain, has few, and many a function gives those."""
+    pairs = np.unique(np.stack([x, y]), axis=1)
+    if pairs.shape[1] < LEAST:
+        return False
+    squares = (pairs[0] - pairs[0].mean()) ** 2
+    return float(squares.sum() ** 2) >= CARRIERS * float((squares**2).sum())
 
 
 def _goes_with(x: Floats, y: Floats) -> bool:
