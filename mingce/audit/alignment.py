@@ -295,7 +295,7 @@ def _drift(a: Floats, b: Floats, use: Bools) -> Alignment | None:
     tail = use & (np.arange(width)[None, :] >= start[:, None]) & jump[:, None]
     jump &= _by_row(a, b, tail) < 0.5
     tail &= jump[:, None]
-    calm = ~jump & (count >= 8)
+    calm = ~jump & (count >= 8) & ~((right[pick] > 0.4) & (right[pick] > 3 * left[pick]))  # a jump, on too few tokens
     rest = gap.sum(axis=1)[calm] / count[calm]
     enough = tail.sum() >= (40 if jump.sum() >= 2 else ENOUGH // 2)
     if not enough or (len(rest) and np.median(rest) > 0.1):

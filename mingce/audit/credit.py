@@ -233,7 +233,8 @@ def _bootstrap(e: Evidence, step: Step, found: Discount, expected: Floats, off: 
     gaps = {}
     for end in ENDS[1:]:
         tried = one_step(step.columns, step.mask, found.gamma, found.decay, "skip", end)
-        gaps[end] = float((ended & step.off(tried)).sum() / ended.sum())
+        missed = step.off(tried)
+        gaps[end] = float(max((off & missed).sum() / off.sum(), (ended & missed & ~off).sum() / ended.sum()))
     best = min(gaps, key=lambda end: gaps[end])
     if gaps[best] > 0.02:
         for by in (1, -1):
@@ -259,7 +260,7 @@ def _own_value(e: Evidence, step: Step, found: Discount, off: Bools) -> Finding 
     first = np.broadcast_to(c.values[np.arange(len(c.values)), step.mask.argmax(axis=1)][:, None], c.values.shape)
     tries.append(("audit.boot_first", first))
     for key, column in tries:
-        if off.sum() >= 3 and (np.abs(gap - found.gamma * column[off]) <= room).all():
+        if (np.abs(gap - found.gamma * column[off]) <= room).all():
             places = e.places(off, c.rewards - c.values, c.advantages)
             return Finding(FINISHED, "advantages", phrase("what", key), places, float(rows_with(off).mean()))
     return None

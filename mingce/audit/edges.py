@@ -8,7 +8,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from mingce.audit import geometry
+from mingce.audit import geometry, hotspots
 from mingce.audit.evidence import Bools, Evidence, Floats, Ints, last_slot, once
 from mingce.audit.finding import Check, Fault, Finding, NotJudged, Place, phrase
 from mingce.audit.precision import MAKING
@@ -45,11 +45,23 @@ def ends_masked(e: Evidence) -> Iterator[Finding]:
         yield Finding(FIRST_MASKED, "response_mask", {"share": float(first.mean())}, places, float(first.mean()))
     if "attention_mask" not in e.dump.columns:
         return
-    last = e.last_attended[rows] - e.last[rows] == 1
+    short = rows[~_cut(e)[rows]]
+    last = e.last_attended[short] - e.last[short] == 1
+    one_id = ids is None or len(short) < LEAST_ROWS or _share(ids[short, e.last_attended[short]]) >= COMMON
+    if len(short) < LEAST_ROWS or not one_id:
+        short = rows
+        last = e.last_attended[rows] - e.last[rows] == 1
     stopped = ids is not None and _share(ids[rows, e.last[rows]]) >= COMMON  # a template's token follows the stop
     if last.mean() >= EVERY and not stopped and len(np.unique(e.last[rows])) > 1 and not _eos_tells(e):
-        places = tuple(Place(int(row), int(e.last[row]) + 1, 1.0, 0.0) for row in rows[:5])
+        places = tuple(Place(int(row), int(e.last[row]) + 1, 1.0, 0.0) for row in short[:5])
         yield Finding(LAST_MASKED, "response_mask", {"share": float(last.mean())}, places, float(last.mean()))
+
+
+def _cut(e: Evidence) -> Bools:
+    """[B] rows that the limit ended, as far as the dump says so."""
+    if "finish_reason" in e.dump.rows:
+        return np.array([reason == "length" for reason in e.row("finish_reason")], bool)
+    return np.asarray(e.last_attended >= e.mask.shape[1] - 1)
 
 
 def _eos_tells(e: Evidence) -> bool:
@@ -102,21 +114,46 @@ def template(e: Evidence) -> Iterator[Finding]:
     yield Finding(NOT_DRAWN, "response_mask", {"ids": ids, "count": len(slots)}, places, share)
 
 
-def after_stop(e: Evidence) -> Iterator[Finding]:
-    """Chosen tokens right behind a stop token: what follows the end is no response."""
+@once
+def behind_stop(e: Evidence) -> Bools:
+    """[B, T] chosen tokens right behind a stop token, where that is no accident of a row or two."""
+    behind = np.zeros(e.mask.shape, bool)
+    if "token_ids" not in e.dump.columns or not e.mask.shape[1]:
+        return behind
     ids = e.dump.columns["token_ids"]
     ends = list(e.stop_ids or _common_before_end(e))
     stops = np.isin(ids, ends) & e.mask
     follows = stops[:, :-1] & e.mask[:, 1:] & ~np.isin(ids[:, 1:], ends)
     if "turn" in e.dump.columns:  # a turn that nothing was said to is followed by the next one
         follows &= e["turn"][:, 1:] == e["turn"][:, :-1]
+    follows |= _stop_again(e)
     rows = follows.any(axis=1)
     least = 1 if e.stop_ids and np.isin(ids, ends)[e.mask].any() else max(2, 0.05 * int(e.mask.any(axis=1).sum()))
-    if geometry.chosen_pads(e).any() or rows.sum() < least:
-        return
-    behind = np.pad(follows, ((0, 0), (1, 0)))
-    places = e.places(behind, np.zeros(behind.shape), np.ones(behind.shape))
-    yield Finding(AFTER_STOP, "response_mask", {"count": int(rows.sum())}, places, float(rows.mean()))
+    if not geometry.chosen_pads(e).any() and rows.sum() >= least:
+        behind[:, 1:] = follows
+    return behind
+
+
+def after_stop(e: Evidence) -> Iterator[Finding]:
+    """Chosen tokens right behind a stop token: what follows the end is no response."""
+    behind = behind_stop(e)
+    rows = behind.any(axis=1)
+    if rows.any():
+        places = e.places(behind, np.zeros(behind.shape), np.ones(behind.shape))
+        yield Finding(AFTER_STOP, "response_mask", {"count": int(rows.sum())}, places, float(rows.mean()))
+
+
+def _stop_again(e: Evidence) -> Bools:
+    """[B, T − 1] stop tokens that the same stop token follows, both chosen, where the padding is known as another."""
+    ids, pad, both = e.dump.columns["token_ids"], hotspots.pad_id(e), e.mask[:, :-1] & e.mask[:, 1:]
+    ends = set(e.stop_ids)
+    rows = np.flatnonzero(e.mask.any(axis=1))
+    if not ends and len(rows) >= LEAST_ROWS:
+        found, counts = np.unique(ids[rows, e.last[rows]], return_counts=True)
+        ends = {int(found[counts.argmax()])} if counts.max() >= COMMON * len(rows) else set()
+    if pad is None or pad in ends:
+        return np.zeros_like(both)
+    return np.asarray(both & np.isin(ids[:, :-1], list(ends)) & (ids[:, :-1] == ids[:, 1:]))
 
 
 def _common_before_end(e: Evidence) -> set[int]:

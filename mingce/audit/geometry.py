@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from mingce.audit import hotspots
 from mingce.audit.evidence import Bools, Evidence, Ints, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.columns import ROLES
@@ -314,13 +315,25 @@ def _drifted(e: Evidence) -> tuple[dict[int, int], list[int]]:
     return drifted, trimmed
 
 
+@once
+def unpadded_prompts(e: Evidence) -> list[list[int]]:
+    """The prompts; without their left padding where all were stored at one width."""
+    lines = [list(line) for line in e.row("prompt_ids") if line is not None]
+    pad = hotspots.pad_id(e)
+    if pad is None or len({len(line) for line in lines}) != 1:
+        return lines
+    runs = [next((at for at, one in enumerate(line) if one != pad), len(line)) for line in lines]
+    return [line[run:] for line, run in zip(lines, runs, strict=True)] if len(set(runs)) > 1 else lines
+
+
 def prompts(e: Evidence) -> Iterator[Finding]:
     """How prompts begin."""
     bos = e.settings.bos_id
-    lines = [list(line)[:2] for line in e.row("prompt_ids") if line is not None]
+    whole = unpadded_prompts(e)
+    lines = [line[:2] for line in whole]
     given = bos is not None
     if not given and len(lines) >= MANY_ROWS and len({tuple(line) for line in lines}) == 1 and len(lines[0]) == 2:
-        bos = lines[0][0] if len({tuple(line) for line in e.row("prompt_ids")}) > 1 else None
+        bos = lines[0][0] if len({tuple(line) for line in whole}) > 1 else None
     if not given and bos is None and len(lines) >= MANY_ROWS:  # few begin with the one id twice that all begin with
         once = {tuple(line) for line in lines if len(line) == 2 and line[0] == lines[0][0] != line[1]}
         rare = sum(line[:1] * 2 == line for line in lines) <= 0.1 * len(lines)

@@ -21,9 +21,13 @@ def changed(b: Batch) -> Finding | None:
     """A known comparison that was changed afterwards, or whose mean or deviation is another one."""
     if b.e.coarse or len(np.unique(b.part[~b.singles])) < 2:
         return None
-    for x in b.outcomes:
-        if np.ptp(x.x) == 0:
-            continue
+    varied = [x for x in b.outcomes if np.ptp(x.x) > 0]
+    for x in varied:  # without a number that is fitted first
+        for key, numbers in _others(b, x):
+            room = np.full(len(numbers), 1e-5) + SURE * 2 * x.error
+            if np.isfinite(numbers).all() and _fits(b, numbers, room):
+                return _finding(b, key, compare(x, b.part, STD, b.lengths, False).numbers, {"how": STD})
+    for x in varied:
         for formula in (*WITHIN, STD + WHITENED, STD + WHITENED_ROWS):
             made = compare(x, b.part, formula, b.lengths, False)
             if not np.isfinite(made.room).all() or not (np.abs(made.numbers) > 3 * made.room).any():
@@ -31,10 +35,6 @@ def changed(b: Batch) -> Finding | None:
             for key, numbers, said in _after(b, made, formula not in (MEAN, OTHERS)):
                 if _fits(b, numbers, made.room):
                     return _finding(b, key, made.numbers, {"how": formula, **said})
-        for key, numbers in _others(b, x):
-            room = np.full(len(numbers), 1e-5) + SURE * 2 * x.error
-            if np.isfinite(numbers).all() and _fits(b, numbers, room):
-                return _finding(b, key, compare(x, b.part, STD, b.lengths, False).numbers, {"how": STD})
     return None
 
 
@@ -54,7 +54,8 @@ def _after(b: Batch, made: Compared, divided: bool) -> Iterator[tuple[str, Float
     numbers, lengths = made.numbers, np.maximum(b.lengths, 1).astype(np.float64)
     low, high = float(b.found[b.judged].min()), float(b.found[b.judged].max())
     held = (numbers < low - 1e-3) | (numbers > high + 1e-3)
-    if held.sum() >= 2 and low < high:
+    inner = np.unique(numbers[b.judged & ~held].round(4))  # few of them are any few numbers
+    if held.sum() >= 2 and low < high and len(inner) >= 3:
         yield "audit.change_cut", np.clip(numbers, low, high), {"low": low, "high": high}
     for key, factor in (
         ("audit.change_over_length", 1 / lengths), ("audit.change_times_length", lengths),
@@ -81,6 +82,18 @@ def _factor(x: Floats, y: Floats, where: Floats | np.ndarray) -> float:
     return float(x[where] @ y[where]) / power if power else 0.0
 
 
+def _of_distinct(b: Batch, x: Outcome, bessel: int) -> Iterator[tuple[str, Floats]]:
+    """By the mean and deviation of the different outcomes of the group, each counted once."""
+    mean, std = np.zeros(len(b.part)), np.ones(len(b.part))
+    for one in np.unique(b.part):
+        rows = b.part == one
+        values = np.unique(x.x[rows])
+        mean[rows] = values.mean()
+        if len(values) > 1:
+            std[rows] = values.std(ddof=bessel)
+    yield "audit.change_distinct", (x.x - mean) / std
+
+
 def _others(b: Batch, x: Outcome) -> Iterator[tuple[str, Floats]]:
     """Other means and deviations than those of the group."""
     g, one = Groups(b.part), Groups(np.zeros_like(b.part))
@@ -90,6 +103,7 @@ def _others(b: Batch, x: Outcome) -> Iterator[tuple[str, Floats]]:
     square = np.maximum((g.sum(x.x**2) - x.x**2) / left - others**2, 0.0)
     with np.errstate(all="ignore"):
         for bessel in (0, 1):
+            yield from _of_distinct(b, x, bessel)
             spread = np.sqrt(square * left / np.maximum(left - bessel, 1))
             for epsilon in (0.0, 1e-8, 1e-6, 1e-5, 1e-4):
                 made = np.where(alone, 0.0, (x.x - others) / (spread + epsilon))

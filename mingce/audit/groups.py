@@ -14,6 +14,7 @@ from mingce.audit.finding import Check, Fault, Finding, NotJudged, Severity, phr
 from mingce.audit.group_batch import Batch
 from mingce.audit.group_changes import changed
 from mingce.audit.group_reasons import other_baseline, other_outcome
+from mingce.audit.group_scales import scales_differ
 from mingce.audit.groupings import Words, groupings, prompts
 from mingce.audit.misfits import ROWS_SWAPPED
 from mingce.audit.steps_of_credit import SURE
@@ -184,6 +185,8 @@ def _wrong(b: Batch) -> Iterator[Finding]:
     sure = shares[best] <= 0.2 and not b.e.coarse and not b.e.settings.rewards_apart and way.tells(b.found)
     if reason is None and sure and len(np.unique(b.part[~wrong & b.judged])) >= 3:
         reason = Finding(ROWS_OFF, b.column, off_rows, places, shares[best], _unsure(b))
+    if reason is None and not apart:
+        reason = scales_differ(b)
     if reason is None and _within_prompts(b):
         known = b.e.has("outcome") and b.e.settings.estimator in WITHIN_PROMPT
         # TRL's outcome is what it compares, but where several rewards are compared apart

@@ -13,6 +13,7 @@ from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
 from mingce.audit.kl import kl_estimates, kl_slopes
 from mingce.audit.matching import Match, Variant, both, either_of, fitting
+from mingce.audit.objectives import PPO
 from mingce.audit.passes import same_pass, witnesses
 from mingce.audit.statistics import OTHER, UNEXPLAINED
 from mingce.base.texts import sentence_pair
@@ -97,9 +98,11 @@ def _averaged(e: Evidence, matches: list[Match], variants: list[Variant], option
     mode, found = declared_mode(e.settings), e.dump.scalars["kl_loss"]
     legal = [way for _, way in matches if not way.classes and not way.doubtful]
     coarse = rounding_of(e, "ref_log_probs") > 1e-4
+    if mode is None or e.settings.policy_loss not in (None, *PPO):
+        return  # how the policy loss is averaged is not known
     if coarse or not legal or any(way.mode == mode or "sum" not in way.mode for way in legal):
         return
-    means = [way for way in options if not way.classes and way.mode == (mode or "token-mean")]
+    means = [way for way in options if not way.classes and way.mode == mode]
     expected = variants[0][1].number(means[0])
     values = {"found": found, "expected": expected, **either_of(legal)}
     yield Finding(KL_LOSS_MODE, "kl_loss", values, (Place(None, None, expected, found),))

@@ -143,9 +143,18 @@ def _empty(e: Evidence, name: str) -> Iterator[Finding]:
     elif name == "new_values" and e.has("values"):
         old = finite(e["values"])
         unit = max(float(np.std(old[e.mask])), 1e-9)
-        far = _outliers(finite(column) / unit, old / unit, e.mask, 0.5, 1.3)
+        far = _outliers(finite(column) / unit, old / unit, e.mask, 0.5, 1.3) & ~_drawn_to_returns(e, column, old)
         if _few(e, far, judged):
             yield Finding(EMPTY, name, _said(far) | {"column": name} | phrase("what", "audit.row_values_apart"))
+
+
+def _drawn_to_returns(e: Evidence, new: Floats, old: Floats) -> Bools:
+    """[B] rows whose values came nearer to the returns, as an update takes them; none where there are no returns."""
+    if not e.has("returns"):
+        return np.zeros(len(e.mask), bool)
+    goal = finite(e["returns"])
+    before, after = (np.where(e.mask, np.abs(x - goal), 0.0).sum(axis=1) for x in (old, finite(new)))
+    return np.asarray(after < before)
 
 
 def _log_probs(e: Evidence) -> Iterator[Finding]:

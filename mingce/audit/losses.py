@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
+from functools import reduce
 
 import numpy as np
 
 from mingce.audit import kl_losses, logged, objectives, statistics, total_loss, value_losses
-from mingce.audit.aggregation import SPREADS, Terms, Way, clip_range, declared_mode, masks, number, ways
+from mingce.audit.aggregation import SPREADS, Terms, Way, Words, clip_range, declared_mode, masks, number, ways
 from mingce.audit.aggregation import rounding as rounding_of
 from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Check, Fault, Finding, Place
@@ -18,10 +19,12 @@ from mingce.base.texts import sentence_pair
 from mingce.record.dump import LOSS
 
 OTHER_TERMS = Fault.of("loss-other-terms", "bug", (), "L_t = −min(ρ·Â, clip(ρ, 1 − ε_low, 1 + ε_high)·Â)")
+NOT_CLIPPED = Fault.of("loss-not-clipped", "suspicious", (), "L_t = −min(ρ·Â, clip(ρ, 1 − ε_low, 1 + ε_high)·Â)")
 OTHER_OBJECTIVE = Fault.of("loss-other-objective", "suspicious", (), "pg_loss = the loss that the settings name")
 OBJECTIVE = Fault.of("loss-objective", "convention", ())
 SURE_LOSSES = ("gspo", "gpg", "cispo", "sapo", "dppo_tv", "dppo_kl")
 """Losses that a dump tells all about: others draw tokens, need a setting that no dump has, or go by micro-batch."""
+MOST_WORDS = 3
 FAR = 4.0  # times what rounding may do: nearer losses are told apart by chance only
 
 
@@ -47,6 +50,9 @@ def policy_loss(e: Evidence) -> Iterator[Finding]:
             yield from judge(e, "pg_loss", declared, options, True, of_the_pass=True)
             return
         fits = [*fitting(variants, options, found), *extra]
+        if (without := _without_clip(e, given, named, fits, usual, options)) is not None:
+            yield without
+            return
         meant = any(_meant(e, way) and not way.doubtful for _, way in fits)
         told = None if meant else _otherwise(e, given, usual, options, fits)
         another = usual[0] if meant else told if isinstance(told, objectives.Objective) else None
@@ -74,14 +80,17 @@ def _otherwise(
         return other
     variants = [(one.words, one.terms) for one in usual]
     if not fits and not given.coarse:
-        wrong = _recognised(e, objectives.wrong(given), options)
         far = far_off(e, variants, options, FAR) and not _nearly_unclipped(e, usual[-1].terms, options)
         far = far and not _of_other_passes(e)
-        if wrong is not None and (far or _exactly(e, wrong, options)):
+        wrong = [
+            one for one in _all_recognised(e, objectives.wrong(given), options) if far or _exactly(e, one, options)
+        ]
+        if words := _alternatives(wrong):
             expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
-            values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(wrong.words)}
+            values = {"scalar": "pg_loss", "found": found, "expected": expected, **both(words)}
             place = (Place(None, None, expected, found),)
-            return Finding(OTHER_TERMS, "pg_loss", values, place, classes=wrong.classes)
+            classes = tuple(sorted({number for one in wrong for number in one.classes}))
+            return Finding(OTHER_TERMS, "pg_loss", values, place, classes=classes)
     if bugs or (not fits and times_off(e, variants, options, given.given) is not None):
         return None
     return _recognised(e, objectives.one_dropped(given), options)
@@ -91,6 +100,24 @@ def _of_other_passes(e: Evidence) -> bool:
     """Whether the logged loss may be a mean over several passes, of which the dump has the last."""
     epochs = number(e, "ppo_epochs")
     return epochs is not None and epochs > 1 and not (objectives.exact(e) or same_pass(e, "pg_loss"))
+
+
+def _without_clip(
+    e: Evidence, given: objectives.Inputs, named: str, fits: list[Match], usual: list[objectives.Objective],
+    options: list[Way],
+) -> Finding | None:  # fmt: skip
+    """A loss that is not clipped, of a trainer that says how it clips and counts what it has clipped."""
+    plain, counted = usual[-1], e.dump.scalars.get("pg_clipfrac", 0.0)
+    if named or given.coarse or not given.given or not counted > 0:
+        return None
+    meant = {label for label, way in fits if _meant(e, way)}
+    if meant and meant != {plain.words}:
+        return None
+    if not meant and _recognised(e, [objectives.dual_clip_alone(given)], options) is None:
+        return None
+    expected = usual[0].terms.number(next(way for way in options if _meant(e, way)))
+    values = {"scalar": "pg_loss", "found": e.dump.scalars["pg_loss"], "expected": expected, "share": counted}
+    return Finding(NOT_CLIPPED, "pg_loss", values, (Place(None, None, expected, e.dump.scalars["pg_loss"]),))
 
 
 def _exactly(e: Evidence, one: objectives.Objective, options: list[Way]) -> bool:
@@ -116,13 +143,27 @@ def _recognised(
     e: Evidence, candidates: Iterable[objectives.Objective], options: list[Way]
 ) -> objectives.Objective | None:  # fmt: skip
     """The first of the losses that gives the logged number, by an aggregation that may be meant."""
+    return next(_all_recognised(e, candidates, options), None)
+
+
+def _all_recognised(
+    e: Evidence, candidates: Iterable[objectives.Objective], options: list[Way]
+) -> Iterator[objectives.Objective]:
+    """All of them."""
     found = e.dump.scalars["pg_loss"]
     for one in candidates:
         legal = [way for way in options if not way.classes]
         legal = [way for way in legal if (way.mode == one.mode if one.mode else _meant(e, way))]
         if any(one.terms.fits(way, found) for way in legal):
-            return one
-    return None
+            yield one
+
+
+def _alternatives(found: list[objectives.Objective]) -> Words | None:
+    """The different losses in one sentence; None where there are none, or too many to say anything."""
+    words = list(dict.fromkeys(one.words for one in found))
+    if not 0 < len(words) <= MOST_WORDS:
+        return None
+    return reduce(lambda one, other: sentence_pair("audit.either_way", one=one, other=other), words)
 
 
 def _objective(e: Evidence, one: objectives.Objective) -> Iterator[Finding]:

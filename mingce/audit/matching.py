@@ -46,6 +46,8 @@ def judge(
         return
     declared = declared_mode(e.settings) if scalar == "pg_loss" else None
     fits = [*fitting(variants, options, found), *extra]
+    # a wrong mask or denominator of another aggregation than the declared one explains nothing
+    fits = [(label, way) for label, way in fits if not way.classes or _as_declared(way, declared)]
     meant = [way for _, way in fits if not way.classes and not way.doubtful]
     if right := [way for way in meant if declared in (None, way.mode)]:
         modes = sorted({way.mode for way in right})
@@ -59,7 +61,7 @@ def judge(
     coarse = any(rounding_of(e, name) > 1e-4 for name in ("new_log_probs", "new_values") if name in e.dump.columns)
     normal = next(way for way in options if not way.classes and declared in (None, way.mode))
     place = Place(None, None, variants[0][1].number(normal), found)
-    bugs = [way for _, way in fits if way.classes and declared in (None, way.mode)]
+    bugs = [way for _, way in fits if way.classes]
     if coarse:  # rounding may leave room for any number
         terms, apart = variants[0][1], abs(place.expected - found)
         bugs = [way for way in bugs if way.numerator not in terms.masks or terms.room(way) < 0.1 * apart]
@@ -97,6 +99,11 @@ def judge(
         if far and np.isfinite(place.expected):
             numbers = {"scalar": scalar, "found": found, "expected": place.expected}
             yield Finding(NO_FIT, scalar, numbers, (place,))
+
+
+def _as_declared(way: Way, declared: str | None) -> bool:
+    """Whether it is of the declared aggregation; advantages in the place of the mask leave none."""
+    return declared in (None, way.mode) or way.numerator == "advantages"
 
 
 def _constant_is_usual(e: Evidence, variants: list[Variant], options: list[Way]) -> bool:

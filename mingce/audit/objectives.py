@@ -141,6 +141,14 @@ def _declared(given: Inputs, ratio: Floats | None = None, weighted: bool = True,
     return made * e["importance_weights"] if weighted and e.has("importance_weights") else made
 
 
+def dual_clip_alone(given: Inputs) -> Objective:
+    """The second clip without the first."""
+    a = given.advantages
+    plain = -a * given.ratio
+    dual = np.where(a < 0, np.minimum(plain, -(given.e.settings.dual_clip or DUAL_CLIP) * a), plain)
+    return Objective("ppo", sentence_pair("audit.not_clipped"), given.terms(dual))
+
+
 def called(given: Inputs, name: str) -> Iterator[Objective]:
     """The losses of that name."""
     return (one for one in (*others(given), *one_dropped(given)) if one.name == name)

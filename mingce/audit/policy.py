@@ -11,12 +11,11 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from mingce.audit import entropies, geometry, precision, updated, updates
+from mingce.audit import edges, entropies, geometry, hotspots, odd_rows, precision, proper, updated, updates
 from mingce.audit.alignment import ENOUGH, Alignment, align, correlation, shifted
 from mingce.audit.evidence import Bools, Evidence, Floats, once
 from mingce.audit.finding import Check, Fault, Finding, Place, Severity, phrase
 from mingce.audit.identities import SURE, Gap, explained, gap, surprise
-from mingce.audit.strays import Stray
 from mingce.audit.updates import comparable, only, padding
 
 QUIET, LOUD = 1e-3, 0.08  # mean |d| in nats: below the one nothing is said, above the other it is another policy
@@ -35,11 +34,6 @@ UNRELATED = Fault.of(
     "unrelated-log-probs", "bug", (6, 18, 40),
     "log π_old(a_t) and log q(a_t) are about the same token", "PrimeIntellect-ai/prime-rl/pull/1525",
 )  # fmt: skip
-TRANSFORMED = Fault.of("not-log-probs", "bug", (), "log π(a_t) in nats, of the drawn token", "")
-FEW_ROWS = Fault.of(
-    "few-rows-out-of-line", "bug", (12, 18, 37), "log π_old(a_t) and log q(a_t) are about the same token"
-)
-FEW_POLICIES = Fault.of("few-rows-of-another-policy", "suspicious", (2, 5, 6), "log π_old(a_t) ≈ log q(a_t)", "")
 PADDED = Fault.of("gap-grows-with-padding", "suspicious", (13,), "log π_old(a_t) does not depend on padding")
 TRUNCATED = Fault.of("truncated-sampling", "bug", (14,), "E[exp(log π_old − log q)] = 1")
 NOT_SAMPLED_FROM = Fault.of("rollout-log-probs-raw", "bug", (2,), "E[exp(log π_old − log q)] = 1")
@@ -53,71 +47,6 @@ OTHER_POLICY = Fault.of(
 )
 NOISE = Fault.of("engine-noise", "note", (5,), "log π_old(a_t) ≈ log q(a_t)")
 IDLE = Fault.of("idle-clip", "bug", (20,), "ρ_t = π(a_t) / q(a_t)")
-
-# ── other numbers than log-probs ───────────────────────────────────────────────────────────────────────────────────
-
-
-def kinds(e: Evidence) -> Iterator[Finding]:
-    """A column that holds something else than log-probs."""
-    found = updates.transformed(e)
-    if found is None:
-        return
-    column, other, how = found
-    e.blamed.add(column)
-    use = updates.comparable(e, column, other)
-    values = {"column": column, "other": other, **phrase("how", how.key, **how.values)}
-    places = e.places(use & (np.abs(e[column] - e[other]) > 0.05), e[other], e[column])
-    yield Finding(TRANSFORMED, column, values, places)
-
-
-# ── a few rows ─────────────────────────────────────────────────────────────────────────────────────────────────────
-
-_KINDS: dict[str, tuple[str, tuple[int, ...]]] = {
-    "shift": ("audit.stray_shift", (18,)),
-    "drift": ("audit.stray_drift", (12,)),
-    "row": ("audit.stray_row", (37, 40)),
-    "order": ("audit.stray_order", (40,)),
-    "policy": ("audit.stray_policy", (2, 5, 6)),
-    "unknown": ("audit.stray_unknown", FEW_ROWS.classes),
-}
-
-
-def few_rows(e: Evidence) -> Iterator[Finding]:
-    """Rows, or turns of them, whose log-probs are of other tokens while the rest of the batch is in line."""
-    found = updates.stray_rows(e)
-    if not found:
-        return
-    rows = {other: {stray.row for stray in few} for other, few in found.items()}
-    other = max(found, key=lambda one: len(rows[one]))
-    columns = ("old_log_probs", other)
-    if other != "rollout_log_probs" and len(found) == 1:  # the old ones agree with another column
-        columns = (other, "old_log_probs")
-    first = found[other][0]
-    key, classes = _KINDS[first.kind]
-    how = phrase("how", key, shift=-first.shift, other=first.other, token=first.start)
-    where = phrase("where", "audit.stray_turn", turn=first.turn) if first.turn else {"where": "", "where_zh": ""}
-    values = {
-        "column": columns[0], "other": columns[1], "count": len(rows[other]), "rows": len(e.mask),
-        "row": first.row, "start": first.start, "end": first.end, **how, **where,
-    }  # fmt: skip
-    share = len(rows[other]) / max(int(e.mask.any(axis=1).sum()), 1)
-    fault = FEW_POLICIES if first.kind == "policy" else FEW_ROWS
-    part = first.end + 1 - first.start < 0.5 * int(e.mask[first.row].sum())
-    # a policy that has learned may leave its reference for a stretch of a row
-    level: Severity | None = "suspicious" if other == "ref_log_probs" and part and len(rows[other]) == 1 else None
-    yield Finding(fault, columns[0], values, _strayed(e, columns, found[other]), share, level, classes)
-
-
-def _strayed(e: Evidence, columns: tuple[str, str], found: list[Stray]) -> tuple[Place, ...]:
-    """The token of each stray row that is farthest off."""
-    places = []
-    for stray in found[:5]:
-        here = slice(stray.start, stray.end + 1)
-        one, two = (np.where(e.mask[stray.row, here], e[name][stray.row, here], 0.0) for name in columns)
-        at = int(np.abs(one - two).argmax())
-        places.append(Place(stray.row, stray.start + at, float(two[at]), float(one[at])))
-    return tuple(places)
-
 
 # ── trainer against sampler ────────────────────────────────────────────────────────────────────────────────────────
 
@@ -136,6 +65,9 @@ def _pair(e: Evidence) -> Finding | None:
     if use.sum() < ENOUGH or geometry.retokenised(e) or updates.transformed(e) or e.blamed & {OLD, DRAWN}:
         return None
     old, drawn = only(e, "old_log_probs", use), only(e, "rollout_log_probs", use)
+    if (apart := hotspots.gap_in_one_place(e, old, drawn, use)) is not None:
+        e.gap_explained = True
+        return apart
     lie = align(old, drawn, use)
     if lie.kind != "aligned":
         e.blamed |= {"old_log_probs", "rollout_log_probs"}
@@ -149,15 +81,26 @@ def _pair(e: Evidence) -> Finding | None:
         return None
     if padded:
         return Finding(PADDED, "old_log_probs", padded)
-    values = {"ratio": 1 + seen.ratio.mean, "z": seen.ratio.z, "reverse": seen.reverse.mean}
+    return _leaning(e, use, seen) or _temperature(e, use, seen) or _other_policy(e, use, seen)
+
+
+def _leaning(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
+    """One of the two columns holds no probabilities of the drawn tokens: which, where that can be told."""
+    old, drawn = only(e, OLD, use), only(e, DRAWN, use)
+    ratio, z = 1 + seen.ratio.mean, seen.ratio.z
+    values, places = {"ratio": ratio, "z": z, "reverse": seen.reverse.mean}, _farthest(e, use)
+    mine = proper.surprise_of(e, old, use, _has_entropy(e, use))
     if seen.truncated and correlation(old, drawn, use) > 0.8:
-        return Finding(TRUNCATED, "rollout_log_probs", values, _farthest(e, use))
+        if proper.cut_by_sampler(e, old - drawn, use, mine):
+            return Finding(TRUNCATED, DRAWN, values, places)
+        return Finding(proper.LEANING, OLD, proper.leaning(ratio, z), places)
     one_sided = seen.down < 0.25 * seen.up  # raw log q under a trainer that renormalises over the kept tokens
-    if seen.not_drawn_from and (one_sided or _line(e, use) > 0.3):
-        return Finding(
-            NOT_SAMPLED_FROM, "rollout_log_probs", values, _farthest(e, use), classes=(2, 14) if one_sided else None
-        )
-    return _temperature(e, use, seen) or _other_policy(e, use, seen)
+    line = _line(e, use) if seen.not_drawn_from else 0.0
+    if not seen.not_drawn_from or not (one_sided or line > 0.3):
+        return None
+    if proper.raw_by_sampler(mine, seen.reverse.mean, line):
+        return Finding(NOT_SAMPLED_FROM, DRAWN, values, places, classes=(2, 14) if one_sided else None)
+    return Finding(proper.LEANING, OLD, proper.leaning(ratio, z), places)
 
 
 def _out_of_line(e: Evidence, lie: Alignment, use: Bools) -> Finding:
@@ -207,6 +150,9 @@ def _temperature(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
     r2 = _line(e, use) if seen.size > 0.02 else 0.0
     if r2 < 0.5:
         return None
+    size = np.abs(only(e, OLD, use) - only(e, DRAWN, use))
+    if _line(e, use & (size <= np.quantile(size[use], 0.95))) < 0.3:
+        return None  # a few tokens alone make the line
     values = {"r2": r2, "surprise_zh": "", "surprise": ""}
     if not _has_entropy(e, use):
         return Finding(TEMPERATURE, "old_log_probs", values, _farthest(e, use), severity="suspicious")
@@ -232,6 +178,9 @@ def _other_policy(e: Evidence, use: Bools, seen: Gap) -> Finding | None:
     }  # fmt: skip
     if seen.size < LOUD and seen.outside < TAIL:
         return Finding(NOISE, "rollout_log_probs", values, _farthest(e, use))
+    if geometry.chosen_pads(e).any(axis=1).mean() > 0.5:
+        e.gap_explained = True  # the mask does not say which tokens were drawn
+        return None
     if updates.first_gap(e) > 0.5 * seen.size:
         e.gap_explained = True  # the trainer does not even agree with itself, and K10 first ratio says so
         return None
@@ -258,7 +207,7 @@ def _behind(e: Evidence, use: Bools) -> bool:
 
 def entropy(e: Evidence) -> Iterator[Finding]:
     """I3, where nothing has yet explained why sampler and trainer differ."""
-    use = comparable(e, "old_log_probs") & (np.abs(e["entropy"]) < 1000)
+    use = comparable(e, "old_log_probs") & (np.abs(e["entropy"]) < 1000) & ~edges.behind_stop(e)
     if "rollout_log_probs" in e.dump.columns:
         use &= comparable(e, "rollout_log_probs")
         verdict = _pair(e)
@@ -298,6 +247,9 @@ def entropy(e: Evidence) -> Iterator[Finding]:
     values = {"mean": off.mean, "z": off.z, "column": "old_log_probs", "other": "entropy", "before": here}
     if e.has(DRAWN) and (wrong := entropies.out_of_line(e, old, h, use)) is not None:
         yield wrong  # two columns of log-probs are about the same tokens: it is the entropy that is not
+        return
+    if off.mean > 0 and (spot := hotspots.surprise_in_one_place(e, old, h, use)) is not None:
+        yield spot
         return
     if off.mean > max(1.0, 0.5 * level) and here < 0.1:
         e.blamed.add("old_log_probs")
@@ -381,8 +333,7 @@ def _farthest(e: Evidence, use: Bools, first: bool = False) -> tuple[Place, ...]
 
 
 CHECKS: tuple[Check, ...] = (
-    Check.of("K10 log-probs", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), kinds),
-    Check.of("K10 few rows", ("old_log_probs", "rollout_log_probs|ref_log_probs|new_log_probs"), few_rows),
+    *odd_rows.CHECKS,
     Check.of("K10 rollout", ("old_log_probs", "rollout_log_probs"), rollout),
     Check.of("K11 entropy", ("old_log_probs", "entropy"), entropy),
     *updates.CHECKS,

@@ -83,6 +83,8 @@ def composition(e: Evidence) -> Iterator[Finding]:
     if found.moved is not None and not found.whitened:
         yield from _on_every_token(e, found)
     if found.explained < FAIR and found.moved is None:
+        if _unknown_reference(e):
+            return
         yield _whitened_by_row(e, found) or _unexplained(e, found, found.quiet)
         return
     yield from _judge_penalty(e, found) if found.penalty is not None else _absent(e)
@@ -269,7 +271,7 @@ def _exceptions(e: Evidence, found: Account) -> Iterator[Finding]:
     off = exceptions(e, found)
     if (alone := overwritten(e)) is not None:  # said of the scores
         off = off & ~(alone[:, None] & (np.arange(e.mask.shape[1]) == e.last[:, None]))
-    if not off.any() or found.moved is not None:
+    if not off.any() or found.moved is not None or _unknown_reference(e):
         return
     yield _unexplained(e, found, off) if found.penalty is None else _exception(e, found, off)
 
@@ -295,6 +297,11 @@ def _exception(e: Evidence, found: Account, off: Bools) -> Finding:
             return _of_other(found, one, fit.beta, places, share)
     whole = off.sum() > 0.8 * rows.sum() and share <= 0.25  # rows whose log-probs or rewards are not theirs
     return replace(_unexplained(e, found, off), classes=(37, 22, 24)) if whole else _unexplained(e, found, off)
+
+
+def _unknown_reference(e: Evidence) -> bool:
+    """Whether the rewards may hold a KL and scores that nothing in the dump tells from each other."""
+    return not usual_penalties(e) and "scores" not in e.dump.columns and e.settings.beta != 0
 
 
 def _most(fits: Bools, off: Bools) -> bool:

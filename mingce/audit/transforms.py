@@ -111,9 +111,14 @@ def _clamped(x: Floats, y: Floats) -> Transform | None:
 
 
 def _likeliest(x: Floats, y: Floats) -> Transform | None:
-    """x is the log-prob of the likeliest token: the same where that was drawn, larger everywhere else, and by far."""
+    """x is the log-prob of the likeliest token: the same where that was drawn, larger everywhere else, and by far.
+
+    Or it is the drawn one's less that of the likeliest: 0 where that was drawn.
+    """
     above = x - y
-    same = float((np.abs(above) < SAME).mean())
+    if float((above > -2 * SAME).mean()) > 0.98 and float(((np.abs(x) < 1e-5) & (y < -SAME)).mean()) > 0.1:
+        return Transform("audit.less_likeliest", {})  # 0 where the likeliest was drawn, though it is not certain
+    same = float(((np.abs(above) < SAME) & (y < -2 * SAME)).mean())
     if same > 0.02 and float((above > -2 * SAME).mean()) > 0.98 and float(np.median(above[above > SAME])) > 0.7:
         return Transform("audit.likeliest", {})
     return None

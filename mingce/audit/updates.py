@@ -198,11 +198,21 @@ def _blamed(e: Evidence) -> bool:
     return transformed(e) is not None or bool(e.blamed & {"old_log_probs", "ref_log_probs"})
 
 
+def _left_pads(e: Evidence) -> Floats | None:
+    """[B] slots before the prompt: as stored, or as a batch of these prompts has them when it is padded on the left."""
+    if "left_pad" in e.dump.rows:
+        return np.array([float(one) if one is not None else np.nan for one in e.row("left_pad")])
+    if any(one is None for one in e.dump.rows.get("prompt_ids", [None])):
+        return None
+    lengths = np.array([float(len(one)) for one in geometry.unpadded_prompts(e)])
+    return np.asarray(lengths.max(initial=0.0) - lengths)
+
+
 def padding(e: Evidence, size: Floats, use: Bools) -> dict[str, float] | None:
     """Whether a gap follows the row's left padding: small without, several times as large with much of it."""
-    if "left_pad" not in e.dump.rows:
+    pads = _left_pads(e)
+    if pads is None:
         return None
-    pads = np.array([float(one) if one is not None else np.nan for one in e.row("left_pad")])
     count = use.sum(axis=1)
     rows = (count >= 8) & np.isfinite(pads)
     if rows.sum() < 8 or len(np.unique(pads[rows])) < 3:
