@@ -63,7 +63,9 @@ def spots(e: Evidence, size: Floats, use: Bools) -> Iterator[Spot]:
 
 def hotspot(e: Evidence, size: Floats, use: Bools) -> Spot | None:
     """The one kind of place where the columns part by far, while everywhere else they agree."""
-    everywhere = float(size[use].mean()) if use.any() else 0.0
+    if np.count_nonzero(size > LOUD) < LEAST:
+        return None
+    everywhere = float(size[use].mean())
     for spot in spots(e, size, use):
         here, rest = spot.slots, use & ~spot.slots
         count = int(here.sum())
