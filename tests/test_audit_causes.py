@@ -150,6 +150,14 @@ def test_a_stop_token_behind_the_stop_token_is_no_response(settings: DumpSetting
     assert [one.fault.code for one in with_edges(dump)] == ["tokens-after-stop"]
 
 
+def test_an_id_that_is_drawn_again_and_again_is_no_stop_token() -> None:
+    """A policy that has come down to one id ends every row with it twice."""
+    dump = toy(0, full=0.0)
+    dump.columns["token_ids"] = np.where(dump.mask, 7, PAD)
+    dump.settings = DumpSettings()
+    assert "tokens-after-stop" not in [one.fault.code for one in with_edges(dump)]
+
+
 def test_a_masked_stop_token_is_seen_beside_rows_that_the_limit_cut() -> None:
     dump = toy(0, full=0.3)
     last = last_slot(dump.mask)

@@ -151,6 +151,9 @@ def _stop_again(e: Evidence) -> Bools:
     if not ends and len(rows) >= LEAST_ROWS:
         found, counts = np.unique(ids[rows, e.last[rows]], return_counts=True)
         ends = {int(found[counts.argmax()])} if counts.max() >= COMMON * len(rows) else set()
+        before = e.mask & (np.arange(ids.shape[1])[None, :] < e.last[:, None] - 1)
+        if np.isin(ids, list(ends))[before].any():
+            ends = set()  # an id that rows go on behind is no stop token
     if pad is None or pad in ends:
         return np.zeros_like(both)
     return np.asarray(both & np.isin(ids[:, :-1], list(ends)) & (ids[:, :-1] == ids[:, 1:]))
