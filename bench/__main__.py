@@ -41,7 +41,7 @@ NAMES = (
     "accuracy", "demo", "growth", "ranks", "store", "view", "audit",
 )  # fmt: skip
 WITH_PEERS = ("credit", "update_peers", "end_to_end", "accuracy")
-BY_CASE = ("end_to_end", "real_model")
+BY_CASE = ("end_to_end", "real_model", "real_sampling")
 ALL_CORES = ("end_to_end", "real_model", "real_sampling", "accuracy", "demo", "ranks", "view")
 PEERS = Path(__file__).parents[1] / ".venv-peers/bin/python"
 

@@ -23,7 +23,7 @@ asked: dict[str, Any] = json.loads(sys.argv[1])
 torch.set_num_threads(asked["threads"])
 turn = Turn()
 tokens = 0
-tokenizer = AutoTokenizer.from_pretrained(asked["model"], padding_side="left")
+tokenizer: Any = AutoTokenizer.from_pretrained(asked["model"], padding_side="left")
 tokenizer.pad_token = tokenizer.unk_token  # TRL takes whatever equals it for padding, so it must not be the end
 
 

@@ -122,8 +122,9 @@ def reach(model: nn.Module) -> float:
     """How long rows may be: as long as the window of a layer that attends to the last places only."""
     config = cast(Any, model).config
     window, kinds = getattr(config, "sliding_window", None), getattr(config, "layer_types", None)
-    all_attend_to_all = window is None or has_stray_window(config) or (kinds is not None and _SLIDING not in kinds)
-    return math.inf if all_attend_to_all else float(window)
+    if window is None or has_stray_window(config) or (kinds is not None and _SLIDING not in kinds):
+        return math.inf
+    return float(window)
 
 
 def turns(block: Any) -> bool:
