@@ -35,11 +35,12 @@ from mingce.explain.question.scalars import read_final_reward
 from mingce.explain.question.subject import ACCEPTED
 from mingce.explain.question.suppositions import Supposition
 from mingce.explain.steps.consequences import SAME, moved_parts, with_consequence
+from mingce.explain.steps.thread import OF_CREDIT
 from mingce.explain.topics import TOPICS
 from mingce.record.rollout import Rollout
 from mingce.specs.settings import SYMBOLS
 
-SHORT, CLEARLY, SURE, MANY, LONGEST, MOST_MOVED = 24, 0.6, 0.8, 2, 400, 3
+SHORT, CLEARLY, LIKELY, SURE, MANY, LONGEST, MOST_MOVED = 24, 0.6, 0.4, 0.8, 2, 400, 3
 _HOW_MUCH = re.compile(
     r"多少|是几|等于几|算一下|怎么算|\b(?:how (?:much|big)|compute|calculate|sum|mean|total)\b", re.IGNORECASE
 )
@@ -130,10 +131,9 @@ def typed_numbers(talk: Conversation, turn: Turn) -> Answer | None:
     if not request.columns or request.wants & told:
         return None
     named = [name for name in turn.quantities if name not in request.columns]
-    clear = (
-        bool(turn.guesses) and turn.guesses[0].probability >= CLEARLY and "how_much" not in request.wants and not named
-        and set(request.columns) != {"rewards", "values"}
-    )  # fmt: skip
+    sure = bool(turn.guesses) and turn.guesses[0].probability >= (CLEARLY if whole else LIKELY)
+    of_rows = turn.topic in OF_CREDIT and set(request.columns) == {"rewards", "values"}
+    clear = sure and "how_much" not in request.wants and not named and not of_rows
     spoken = talk.topic is not None or talk.quantity is not None
     if spoken and (request.vague or not computes or "response_mask" not in request.columns):
         return None  # the subject at hand is told again, with these numbers
@@ -299,8 +299,10 @@ def why_moved(talk: Conversation, turn: Turn) -> Answer | None:
     moved = alternatives("requests", "moved").search(turn.request.text)
     if not moved or len(before.tokens) != len(now.tokens) or turn.places[0].index not in talk.slots():
         return None
-    name = asked_quantity(turn.request.subject) or talk.quantity or "advantages"
-    place = _meant(turn, before, now, name)
+    named = asked_quantity(turn.request.subject)
+    tried = [named] if named else [one for one in (talk.quantity or "", "advantages") if one in now.columns]
+    fitting = ((name, place) for name in tried if (place := _meant(turn, before, now, name)) is not None)
+    name, place = next(fitting, (tried[0] if tried else "advantages", turn.places[0]))
     talk.rollout = before
     earlier = talk.derive([name], place)
     talk.rollout = now
@@ -321,8 +323,10 @@ _SIGNS = (
 )  # fmt: skip
 
 
-def _meant(turn: Turn, before: Rollout, now: Rollout, name: str) -> Place:
+def _meant(turn: Turn, before: Rollout, now: Rollout, name: str) -> Place | None:
     """The token that is meant: of "token 2", counted from 0 or from 1, the one whose number moved as is said."""
+    if name not in before.columns or name not in now.columns:
+        return None
     place, text = turn.places[0], without_places(turn.request.text)
     said = [sign for _, sign in sorted((match.start(), sign) for one, sign in _SIGNS for match in one.finditer(text))]
     flips = re.search(r"符号|翻|\bsign|\bflip", text, re.IGNORECASE) is not None
@@ -333,7 +337,7 @@ def _meant(turn: Turn, before: Rollout, now: Rollout, name: str) -> Place:
         old, new = (_sign(one.columns[name][index]) for one in (before, now))
         if (len(said) > 1 and (old, new) == (said[0], said[1])) or (flips and old != new):
             return Place(index, index + 1 if index != place.index else place.counted)
-    return place
+    return None
 
 
 def _sign(x: float | None) -> int:

@@ -39,7 +39,7 @@ _COUNT = re.compile(
     r"([2-6]|[两二三四五六]|\b(?:two|three|four|five|six)\b)\s*(?:个|-)?\s*(?:tokens?|词|字)", re.IGNORECASE
 )
 _COUNTS = {"两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
-_OF_CREDIT = frozenset({
+OF_CREDIT = frozenset({
     "a_not_delta", "credit_backward", "gamma_lambda", "gae_variance", "excess_sum", "mc_vs_gae", "five_quantities",
     "advantage_inputs", "advantage_from_returns", "bootstrap_delta", "critic_td_error", "returns_raw", "next_value",
 })  # fmt: skip
@@ -137,7 +137,7 @@ def few_tokens(talk: Conversation, turn: Turn) -> Answer | None:
     topic = TOPIC_OF.get(talk.quantity.partition("(")[0]) if talk.quantity else talk.topic
     if count is None or not turn.wants & {"example", "another"} or turn.request.columns:
         return None
-    if topic not in _OF_CREDIT and not (topic is None and talk.code):
+    if topic not in OF_CREDIT and not (topic is None and talk.code):
         return None
     n = int(count[1]) if count[1].isdecimal() else _COUNTS[count[1].lower()]
     values = [round(LOW + (HIGH - LOW) * k / (n - 1), 2) for k in range(n)]
