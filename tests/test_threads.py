@@ -193,3 +193,9 @@ def test_without_formulas_there_are_none(question: str) -> None:
     assert not answer.formula
     assert not answer.lines
     assert "`" not in answer.text
+
+
+def test_a_truncated_weight_shows_what_it_was_cut_from() -> None:
+    answer = last("TIS权重怎么算，给个数：fsdp logp -1.0，vllm logp -1.5，上限2", "vllm要是-2.5呢")
+    assert "exp(1.5) = 4.4817" in answer
+    assert "min(4.4817, 2) = 2" in answer

@@ -89,7 +89,9 @@ def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float
     for t, (a, b) in enumerate(zip(rollout, old, strict=True)):
         ratio = policy_ratio(a, b)
         weights.append(min(ratio, cap))
-        lines.append(f"w_{t} = min(exp({shown(clean(b - a))}), {shown(cap)}) = {shown(min(ratio, cap))}")
+        lines.append(
+            f"exp({shown(clean(b - a))}) = {shown(ratio)};  w_{t} = min({shown(ratio)}, {shown(cap)}) = {shown(min(ratio, cap))}"
+        )
     return weights, lines
 
 
