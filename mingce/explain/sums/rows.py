@@ -89,9 +89,8 @@ def truncated_weights(rollout: Sequence[float], old: Sequence[float], cap: float
     for t, (a, b) in enumerate(zip(rollout, old, strict=True)):
         ratio = policy_ratio(a, b)
         weights.append(min(ratio, cap))
-        lines.append(
-            f"exp({shown(clean(b - a))}) = {shown(ratio)};  w_{t} = min({shown(ratio)}, {shown(cap)}) = {shown(min(ratio, cap))}"
-        )
+        cut = f"min({shown(ratio)}, {shown(cap)}) = {shown(weights[-1])}"
+        lines.append(f"exp({shown(clean(b - a))}) = {shown(ratio)};  w_{t} = {cut}")
     return weights, lines
 
 
