@@ -230,10 +230,10 @@ def test_what_cannot_be_had_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> No
     with pytest.raises(MingceError, match="unknown sandbox"):
         load_tools(["python:jail"])
     monkeypatch.setattr(sandbox, "works", lambda kind: False)
-    monkeypatch.setattr(sandbox.os, "getuid", lambda: 1000)
+    monkeypatch.setattr(os, "getuid", lambda: 1000)
     with pytest.raises(MingceError, match="install bubblewrap"):
         load_tools(["python"])
-    monkeypatch.setattr(sandbox.os, "getuid", lambda: 0)  # whose programs run as nobody, who reads no /root
+    monkeypatch.setattr(os, "getuid", lambda: 0)  # whose programs run as nobody, who reads no /root
     with pytest.raises(MingceError, match="let the user nobody read the interpreter"):
         load_tools(["python:namespaces"])
 
