@@ -19,6 +19,7 @@ NEAREST, CLOSE, NEAR, ALIKE, ALIKE_OWN, LIKELY, SHORTEST = 4, 0.5, 0.65, 0.34, 0
 """So many of the likeliest points are asked; how alike a statement must be, be to be denied, or be to be told as the
 nearest, of any of them or of the one that is likely meant; the shortest clause."""
 _CHINESE = re.compile(r"[一-鿿]")
+_CODE = re.compile(r"\b(?:torch|np)\.\w+\(|\w\.\w+\(\)|\)\.\w+\(")
 _NUMBERS = re.compile(r"\d+(?:\.\d+)?")
 _CLAUSES = re.compile(r"[，,；;。]|\bso\b|所以", re.IGNORECASE)
 _OPPOSITE = {"right": "wrong", "wrong": "right", "half": "half"}
@@ -57,6 +58,8 @@ def judged_by_points(turn: Turn, judged: list[Judgement], *, asked: bool) -> lis
     verdict = verdict_of(text, names)
     if verdict is not None:
         return [Judgement(short_quote(text), verdict, "", asked=asked)]
+    if _CODE.search(text):
+        return judged  # lines of code are no sentences that another is near to
     known = nearest_statement(text, names, sure=bool(turn.points) and turn.points[0].probability >= LIKELY)
     if known is None or (judged and likeness(text, judged[0].reading) > likeness(text, known[1])):
         return judged

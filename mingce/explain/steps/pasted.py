@@ -41,7 +41,8 @@ def code(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     text = turn.request.text.strip()
     verdict = None if _PROGRAM.search(text) else judge_equation(text, talk.rollout, talk.lang)
-    if verdict is not None and ("claim" in turn.wants or verdict.status != "right"):
+    hidden = verdict is None or verdict.status != "wrong"  # the numbers may be right and the gradient cut off
+    if verdict is not None and ("claim" in turn.wants or verdict.status != "right") and not (hidden and has_bug(text)):
         return None  # one equation, claimed or not right: it is judged
     if _told_of(turn.request.text):
         return None

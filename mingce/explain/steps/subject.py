@@ -177,7 +177,8 @@ def subject(talk: Conversation, turn: Turn) -> Answer | None:
     if topic == OTHER:
         number = talk.derive(turn.quantities, turn.places[0] if turn.places else None) if turn.quantities else None
         return replace(number or Answer(talk.lang, "", choices=talk.near(turn)), judgements=tuple(judged))
-    if not judged and (in_words(turn.request.text) or ("lost" in turn.wants and not turn.at_hand)):
+    sure = any(not one.near for one in judged)
+    if not sure and (in_words(turn.request.text) or ("lost" in turn.wants and not turn.at_hand)):
         return _plainly(talk, _BETWEEN.get(frozenset(turn.quantities), topic))
     plain = not turn.wants & _OTHER_PARTS and not turn.request.level and not turn.request.columns
     key = key_for(talk, turn, topic)
