@@ -45,7 +45,7 @@ LIGHT = {"c": 0.4, "z": 0.5}
 RAREST = 255
 SHORTEST_ANSWER = 9
 _SENTENCES = re.compile(r"[。；]|(?<=[a-z\d`])[.;] ")
-OUTSIDE = 1.2
+OUTSIDE = 0.9
 """How much a sentence of what is none of our business weighs."""
 LEAST = 2
 """A feature that fewer sentences have is no feature."""

@@ -10,6 +10,7 @@ from mingce.explain.question.features import wide_features
 from mingce.explain.question.frames import read_frame
 from mingce.explain.question.judging import short_quote
 from mingce.explain.question.propositions import exchanged, likeness, orientation, turned
+from mingce.explain.question.retrieval import subjects
 from mingce.explain.topic import POINT, TOPICS
 
 if TYPE_CHECKING:
@@ -60,6 +61,8 @@ def judged_by_points(turn: Turn, judged: list[Judgement], *, asked: bool) -> lis
         return [Judgement(short_quote(text), verdict, "", asked=asked)]
     if _CODE.search(text):
         return judged  # lines of code are no sentences that another is near to
+    if turn.outside or not subjects(text):
+        return judged
     known = nearest_statement(text, names, sure=bool(turn.points) and turn.points[0].probability >= LIKELY)
     if known is None or (judged and likeness(text, judged[0].reading) > likeness(text, known[1])):
         return judged

@@ -45,7 +45,7 @@ WIDE = frozenset({"framework", "ppo", "rlhf"})
 """Terms that every subject has to do with: within a dialogue they name none."""
 AT_LARGE = frozenset({"optimizer", "lora", "inference", "sft"})
 """Terms of machine learning at large: how such a thing works by itself is none of ours."""
-OUTSIDE, CLEARLY_OUTSIDE, INSIDE = 0.35, 0.7, 0.07
+OUTSIDE, CLEARLY_OUTSIDE, INSIDE = 0.45, 0.8, 0.07
 """From where on a question is none of ours by its points, if its topics do not speak against that or if they do; and
 below which they do."""
 LEAN, AFTER = 0.5, 0.8
