@@ -22,6 +22,7 @@ from mingce.audit.evidence import Evidence
 from mingce.audit.finding import Finding
 from mingce.record.dump import Dump
 from mingce.specs.settings import DumpSettings
+from mingce.testing import assert_clean
 
 GAMMA, LAM, BETA = 0.98, 0.9, 0.05
 Columns = dict[str, Tensor]
@@ -260,3 +261,17 @@ def test_returns_without_a_critic_that_are_no_sums_are_named() -> None:
     right = dense.flip(1).cumsum(1).flip(1) * mask
     bare |= {"returns": right, "advantages": masked_whiten(right, mask)}
     assert codes(look(bare, estimator="reinforce_plus_plus", gamma=1.0)[1]) == []
+
+
+@pytest.mark.parametrize("seed", range(10))
+def test_a_batch_that_earned_nothing_is_no_bug_where_gamma_and_lambda_show_as_one(seed: int) -> None:
+    """With no reward and λ = 1 each advantage is −V: next values and next advantages say the same."""
+    made = clean(seed, rows=33, width=18)
+    mask, rewards = made["response_mask"], torch.zeros(33, 18)
+    values = 0.3 + 0.18 * torch.randn(33, 18, generator=torch.Generator().manual_seed(seed))
+    found = gae(rewards, values, mask, 1.0, 1.0)
+    columns = {name: made[name] for name in ("response_mask", "attention_mask", "old_log_probs")} | {
+        "values": values, "rewards": rewards, "scores": rewards, "returns": found.returns,
+        "advantages": masked_whiten(found.advantages, mask),
+    }  # fmt: skip
+    assert_clean(columns, settings={"gamma": 1.0, "lam": 1.0})

@@ -18,6 +18,7 @@ class Columns:
     advantages: Floats
 
 
+COLLINEAR = 1e5
 HOLES = ("skip", "zero", "raw", "cut")  # what a step over tool tokens does
 ENDS = ("end", "value", "slot", "pads")  # what follows the last chosen token: nothing, V[e+1], slot e+1, all pads
 
@@ -126,6 +127,10 @@ def fit_discount(
     left = y - known
     if free:
         design = np.stack([ahead[k] for k in free], axis=1)
+        if len(free) == 2 and np.linalg.cond(design) > COLLINEAR:  # A = −V, nothing being earned: γ and γλ show as one
+            same = fit_discount(c, pairs, room, (unseen, unseen))
+            if same.fits:
+                return same
         solution = np.linalg.lstsq(design, left, rcond=None)[0]
         left = left - design @ solution
         unsure = np.sqrt(np.diag(np.linalg.pinv(design.T @ design)) * float(np.mean(left * left)))
