@@ -50,7 +50,7 @@ def test_check_tries_a_function_on_any_task(tmp_path: Path) -> None:
     assert not check.run(console, "counting", function=str(tmp_path / "generous.py"), full_marks=2.0, examples=2)
     assert "the wrong answer '' scores 2, as much as the right one" in said(console)
     assert not check.run(console, "counting", function=str(tmp_path / "raising.py"), examples=2)
-    assert "cannot be scored (ZeroDivisionError" in said(console)
+    assert "ZeroDivisionError" in said(console)
     (tmp_path / "typo.py").write_text("def compute_score(:\n", encoding="utf-8")
     with pytest.raises(RewardError, match=r"typo.py, line 1: SyntaxError"):
         check.run(console, "counting", function=str(tmp_path / "typo.py"))

@@ -61,6 +61,7 @@ def test_claims_get_their_verdicts(text: str, deserved: str) -> None:
 
 
 OPEN = {
+    "old_log_probs 每个 epoch 都会重新算一遍",
     "explained variance 为负说明 critic 比直接报平均值还差",
     "Compute the returns first and whiten the advantages afterwards",
 }

@@ -113,7 +113,7 @@ def ends(e: Evidence) -> Iterator[Finding]:
     if cut.any():
         yield Finding(ROWS_CUT, "token_ids", {"share": float(cut.mean())}, share=float(cut.mean()))
     talk = e.holes[rows].any(axis=1) | ("turn" in e.dump.columns)  # which a limit of turns may have cut
-    limited = (reason == "length") & ~talk
+    limited = (reason == "length") & (~talk | (last >= limit - 1))
     yield from _forced(e, rows, stopped & (limited | (last >= limit - 1)), limited, stopped)
     if short.sum() >= 2 and short.sum() >= 0.5 * (~cut).sum():
         yield from _missing_stop(e, rows[short], stops, bool((reason[short] == "stop").all()))

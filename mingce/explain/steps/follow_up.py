@@ -94,7 +94,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         told = talk.topic, talk.key  # a point says nothing of the example
         change = _moved(talk, turn, "advantages")
         talk.topic, talk.quantity = told[0], None
-        return replace(change, topic=told[0], level=told[1], title=talk.title(told[0]))
+        about = example_line(legible(talk.rollout), talk.at(), talk.lang)
+        return replace(change, topic=told[0], level=told[1], about=about)
     assert talk.topic is not None
     topic = TOPICS[talk.topic]
     wish = Retelling(turn.wants, turn.request.deeper, talk.key, bool(turn.places or turn.request.changes))
@@ -115,7 +116,8 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
     if moved:
         change = _moved(talk, turn, "advantages")
         talk.topic, talk.quantity = topic.id, None
-        answer = replace(answer, tables=(*change.tables, *answer.tables), text=f"{change.text}\n\n{answer.text}")
+        said = f"**{change.title}**\n\n{change.text}" if change.title else change.text
+        answer = replace(answer, tables=(*change.tables, *answer.tables), text=f"{said}\n\n{answer.text}")
     if turn.wants & {"example", "another"} and not answer.tables:
         answer = replace(answer, tables=example_answer(talk).tables)
     return answer
