@@ -14,7 +14,7 @@ ACCEPTED, NEAR = 0.20, 0.08
 CLEAR, LEAN = 0.35, 0.4
 """From where on a question needs no context, and how much of it the context then decides."""
 SHORTEST, MOST_SENTENCES, FEW_FEATURES = 5, 40, 14
-WARY, ALIEN = 2.0, 12.0
+WARY, ALIEN = 3.0, 12.0
 """How much likelier it is taken that a question is none of ours: to answer another matter is worse than to
 decline; and where it has a word of another field."""
 _SENTENCES = re.compile(r"[。？！；?!;\n]+|\.\s+")
