@@ -95,7 +95,7 @@ def again(talk: Conversation, turn: Turn) -> Answer | None:
         change = _moved(talk, turn, "advantages")
         talk.topic, talk.quantity = told[0], None
         about = example_line(legible(talk.rollout), talk.at(), talk.lang)
-        return replace(change, topic=told[0], level=told[1], about=about)
+        return replace(change, topic=told[0], level=told[1], title=talk.title(told[0]), about=about)
     assert talk.topic is not None
     topic = TOPICS[talk.topic]
     wish = Retelling(turn.wants, turn.request.deeper, talk.key, bool(turn.places or turn.request.changes))
