@@ -8,6 +8,7 @@ from mingce.base.texts import named, sentence, texts
 from mingce.explain.answer import Answer
 from mingce.explain.snippets.answering import phrase, read
 from mingce.explain.snippets.matching import Match, Reading
+from mingce.explain.sums.lists import count
 from mingce.record.rollout import Rollout
 
 _WORDS = re.compile(r"\.?[A-Za-z_]\w*(?:\(\))?|\[::-1\]")
@@ -20,7 +21,6 @@ _OTHER = re.compile(
 _ASKS = re.compile(
     r"[?？呢吗]|为什么|为啥|讲|解释|意思|怎么改|\b(?:why|what|how|explain|thing|fix|line|part)\b", re.IGNORECASE
 )
-_DIGITS = {sign: number for number, sign in enumerate("一二三四五六七八九", 1)}
 
 
 def line_again(code: str, question: str, rollout: Rollout, lang: str) -> Answer | None:
@@ -38,8 +38,7 @@ def _numbered(reading: Reading, question: str) -> list[Match]:
     found = _LINE.search(question)
     if found is None:
         return []
-    given = found[1] or found[2]
-    place = _DIGITS.get(given) or (int(given) if given.isdecimal() else 0)
+    place = int(count(found[1] or found[2]))
     return [one for one in reading.matches[max(place - 1, 0) : place] if one.kind]
 
 

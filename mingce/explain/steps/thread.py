@@ -15,6 +15,7 @@ from mingce.explain.patterns import alternatives
 from mingce.explain.question.quantities import asked_quantity
 from mingce.explain.question.retrieval import WIDE, subjects
 from mingce.explain.snippets import bugs_of, line_again
+from mingce.explain.sums.lists import count as number_of
 from mingce.explain.topic import POINT
 from mingce.explain.topics import TOPIC_OF
 
@@ -38,7 +39,6 @@ _ANY_SIGN = re.compile(
 _COUNT = re.compile(
     r"([2-6]|[两二三四五六]|\b(?:two|three|four|five|six)\b)\s*(?:个|-)?\s*(?:tokens?|词|字)", re.IGNORECASE
 )
-_COUNTS = {"两": 2, "二": 2, "三": 3, "四": 4, "五": 5, "六": 6, "two": 2, "three": 3, "four": 4, "five": 5, "six": 6}
 OF_CREDIT = frozenset({
     "a_not_delta", "credit_backward", "gamma_lambda", "gae_variance", "excess_sum", "mc_vs_gae", "five_quantities",
     "advantage_inputs", "advantage_from_returns", "bootstrap_delta", "critic_td_error", "returns_raw", "next_value",
@@ -139,7 +139,7 @@ def few_tokens(talk: Conversation, turn: Turn) -> Answer | None:
         return None
     if topic not in OF_CREDIT and not (topic is None and talk.code):
         return None
-    n = int(count[1]) if count[1].isdecimal() else _COUNTS[count[1].lower()]
+    n = int(number_of(count[1]))
     values = [round(LOW + (HIGH - LOW) * k / (n - 1), 2) for k in range(n)]
     settings = talk.rollout.settings
     talk.remember()
